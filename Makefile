@@ -151,7 +151,7 @@ PLAIN_SLICE := tests/unit/test_kernels.py tests/unit/test_readers_agree.py \
                $(addprefix tests/unit/wire/test_,reading.py record.py digest.py answers.py batch.py) \
                $(addprefix tests/unit/store/test_,append_encoded.py dispatch.py entries.py index.py indexentries.py \
                  messagestore.py read.py replay_log.py replicalog.py scan.py) \
-               $(addprefix tests/unit/spark/test_,column_kernels.py packing.py sinkencoding.py) \
+               $(addprefix tests/unit/spark/,kernel sink/test_encoding.py) \
                $(addprefix tests/unit/broker/test_,ordinary.py send.py)
 PLAIN_SUITES := tests/unit/test_kernels.py tests/unit/test_readers_agree.py tests/unit/wire tests/unit/store tests/unit/spark tests/unit/broker tests/golden
 

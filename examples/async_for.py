@@ -29,11 +29,11 @@ async def main(stage: Stage) -> None:
     read = 0
     async with Consumer(stage.nameserver, group=group, subscribe={topic: "letter"}, start="earliest") as consumer:
         async for message in consumer:
-            if message.body == b"kind regards" and message.attempts == 0:
+            if message.body == b"kind regards" and message.delivery == 1:
                 tell("  not now: kind regards")
                 await message.retry(delay_level=1)
                 continue
-            tell(f"  read: {message.body.decode()}{' (came again)' if message.attempts else ''}")
+            tell(f"  read: {message.body.decode()}{' (came again)' if message.delivery > 1 else ''}")
             await message.ack()
             read += 1
             if read == 5:

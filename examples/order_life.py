@@ -14,7 +14,7 @@ import asyncio
 
 from stage import Stage, open_stage, tell
 
-from eruca import Consumer, Message, Producer
+from eruca import Consumer, Message, Producer, Retry
 
 ORDERS = [f"o-{number}" for number in range(1, 7)]
 STEPS = ["placed", "paid", "done"]
@@ -30,7 +30,7 @@ class Shop:
 
     def make_worker(self, stage: Stage, name: str) -> Consumer:
         """A member of the group; each queue belongs to one member at a time."""
-        worker = Consumer(stage.nameserver, group=stage.name("warehouse"), start="earliest", suspend=0.05)
+        worker = Consumer(stage.nameserver, group=stage.name("warehouse"), start="earliest", retry=Retry(suspend=0.05))
 
         @worker.handler(stage.name("orders"), ordered=True)
         async def work(message: Message) -> None:

@@ -1,7 +1,7 @@
 """Retry, and what becomes of a message that never works: the dead letters.
 
-A handler that raises gets its message again, each time after a longer while. After `max_attempts` retries the broker
-moves the message to the dead letter topic of the group, where somebody can look at it, repair it and send it again.
+A handler that raises gets its message again, each time after a longer pause. After `max_deliveries` deliveries the
+broker moves the message to the dead letter topic of the group, where it can be inspected, repaired and sent again.
 
     python examples/retry_to_dead_letter.py
     python examples/retry_to_dead_letter.py --nameserver 127.0.0.1:9876     the waits are 10 and 30 seconds there
@@ -14,20 +14,20 @@ import json
 
 from stage import IMPATIENT, Stage, open_stage, tell
 
-from eruca import Consumer, Message, Producer
+from eruca import Consumer, Message, Producer, Retry
 
 
 async def main(stage: Stage) -> None:
     """Send three invoices, one that fails once and one that always fails; repair the latter."""
     topic, group = stage.name("invoices"), stage.name("accounting")
     booked: asyncio.Queue[str] = asyncio.Queue()
-    consumer = Consumer(stage.nameserver, group=group, start="earliest", max_attempts=2)
+    consumer = Consumer(stage.nameserver, group=group, start="earliest", retry=Retry(max_deliveries=3))
 
     @consumer.handler(topic)
     async def book(message: Message) -> None:
         invoice = json.loads(message.body)
-        tell(f"  {invoice['id']}: delivery {message.attempts + 1}")
-        if invoice["id"] == "i-2" and message.attempts == 0:
+        tell(f"  {invoice['id']}: delivery {message.delivery}")
+        if invoice["id"] == "i-2" and message.delivery == 1:
             raise ConnectionError("the ledger is locked just now")
         if invoice["amount"] < 0:
             raise ValueError("an invoice with a negative amount")
@@ -41,7 +41,7 @@ async def main(stage: Stage) -> None:
             for _ in range(2):
                 tell(f"* {await asyncio.wait_for(booked.get(), 120)} is booked.")
             letter = await read_dead_letter(stage, group)
-            tell(f"* {letter.keys[0]} is a dead letter after {letter.attempts} deliveries: {letter.body.decode()}")
+            tell(f"* {letter.keys[0]} is a dead letter after {letter.delivery - 1} deliveries: {letter.body.decode()}")
             repaired = json.loads(letter.body) | {"amount": 30}
             await producer.send(topic, json.dumps(repaired).encode(), keys=letter.keys)
             tell(f"* Repaired and sent again; {await asyncio.wait_for(booked.get(), 120)} is booked.")

@@ -50,10 +50,15 @@ def list_defined(module: ModuleType) -> set[str]:
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             names.add(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and not is_type_variable(node.value):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {target.id for target in targets if isinstance(target, ast.Name)}
     return {name for name in names if not name.startswith("_")}
+
+
+def is_type_variable(value: ast.expr | None) -> bool:
+    """Whether a value is `TypeVar(...)`, which only annotations use."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "TypeVar"
 
 
 def list_page_imports(text: str) -> Iterator[str]:

@@ -44,12 +44,11 @@ MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)[^)]*\)"
 # To add one: a regular expression in lower case. A blank in it also matches the end of a line, of a comment's line and
 # of a literal that the next line continues.
 AWKWARD = (
-    r"makes itself\b",
+    r"topics? makes? itself\b",
     r"consumers gave up(?! on)\b",
     r"\bgo over them\b",
     r"listens where other machines",
     r"send each body so often",
-    r"\bat most so many\b",
     r"say the same: give one",
     r"goes before the other two",
     r"the longer the more often",

@@ -100,7 +100,7 @@ def _consume_plainly(load: Load) -> None:
 
     def start(note: Callable[[], None]) -> None:
         @consumer.handler(load.topic, concurrency=_CONCURRENCY)
-        def handle(message: Message) -> None:
+        def handle(message: eruca.sync.Message) -> None:
             message.body  # noqa: B018 - reading it is the work of the handler
             note()
 

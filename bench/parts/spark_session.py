@@ -14,7 +14,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from bench.runner import BenchError
-from eruca._spark.pipelines.job import choose_java_options, choose_sockets
+from eruca._spark.session import choose_java_options, choose_sockets
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STOP_SECONDS_MAX = 60

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from eruca._client.group.pulling import PullLimits as PullLimits
+    from eruca._client.group.lag import Lag as Lag
+    from eruca._client.group.settings import Flow as Flow
+    from eruca._client.group.settings import Offsets as Offsets
+    from eruca._client.group.settings import Rebalance as Rebalance
+    from eruca._client.group.settings import Retry as Retry
     from eruca._client.group.subscriptions import ClassFilter as ClassFilter
     from eruca._client.group.subscriptions import Sql as Sql
     from eruca._client.message import Message as Message
@@ -36,17 +40,21 @@ _PUBLIC = {
     "ClientOptions": "eruca._client.options",
     "Consumer": "eruca._client.push.consumer",
     "Decision": "eruca._client.produce.checks",
+    "Flow": "eruca._client.group.settings",
     "Half": "eruca._client.produce.transactions",
+    "Lag": "eruca._client.group.lag",
     "Message": "eruca._client.message",
     "MessageQueue": "eruca._wire.bodies",
+    "Offsets": "eruca._client.group.settings",
     "Outcome": "eruca._client.message",
     "Outgoing": "eruca._client.produce.outgoing",
     "Producer": "eruca._client.produce.producer",
     "PullConsumer": "eruca._client.pull.consumer",
     "PullContext": "eruca._client.pull.scheduledpull",
-    "PullLimits": "eruca._client.group.pulling",
     "PullResult": "eruca._client.pull.queuereading",
+    "Rebalance": "eruca._client.group.settings",
     "Receipt": "eruca._client.produce.outgoing",
+    "Retry": "eruca._client.group.settings",
     "RetryLater": "eruca.errors",
     "ScheduledPull": "eruca._client.pull.scheduledpull",
     "SendStatus": "eruca._client.produce.outgoing",

@@ -27,6 +27,7 @@ __all__ = [
     "RequestTimeout",
     "RetryLater",
     "SendFailed",
+    "SerializationError",
     "StoreClosed",
     "StoreError",
     "StoreFull",

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from eruca.errors import BAD_JSON, SerializationError
+from eruca._ground.badjson import BAD_JSON
+from eruca.errors import SerializationError
 
 __all__ = [
     "Deserializer",
@@ -30,7 +31,9 @@ __all__ = [
 
 T = TypeVar("T")
 
+#: Turns an object into the bytes of a body.
 Serializer: TypeAlias = Callable[[Any], bytes]
+#: Turns the bytes of a body into an object.
 Deserializer: TypeAlias = Callable[[bytes], T]
 
 # What objects and documents raise that do not fit; a ValidationError of Pydantic is a ValueError.

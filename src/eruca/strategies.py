@@ -1,6 +1,6 @@
-"""How a group's queues are divided among its members, for `Consumer(strategy=...)`.
+"""How a group's queues are divided among its members, for `Rebalance(strategy=...)`.
 
-The names of the built-in strategies work too: `Consumer(..., strategy="circle")`.
+The names of the built-in strategies work too: `Consumer(..., rebalance=Rebalance(strategy="circle"))`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from eruca._client.group.pulling import PullLimits
+from eruca._client.group.lag import Lag
+from eruca._client.group.settings import Flow, Offsets, Rebalance, Retry
 from eruca._client.group.subscriptions import ClassFilter, Sql
 from eruca._client.message import Outcome
 from eruca._client.options import ClientOptions
@@ -28,17 +29,21 @@ __all__ = [
     "ClientOptions",
     "Consumer",
     "Decision",
+    "Flow",
     "Half",
+    "Lag",
     "Message",
     "MessageQueue",
+    "Offsets",
     "Outcome",
     "Outgoing",
     "Producer",
     "PullConsumer",
     "PullContext",
-    "PullLimits",
     "PullResult",
+    "Rebalance",
     "Receipt",
+    "Retry",
     "RetryLater",
     "ScheduledPull",
     "SendStatus",

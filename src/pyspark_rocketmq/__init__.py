@@ -1,11 +1,7 @@
-"""So that Spark finds `format("rocketmq")` by itself: it looks for packages named `pyspark_*` with a DefaultSource.
+"""Lets Spark find `format("rocketmq")`: it imports packages named `pyspark_*` and takes their DefaultSource."""
 
-One of them that cannot be imported would hide all others, so a missing extra only means that there is no source.
-"""
+from eruca._spark.discovery import find_source
 
-try:
-    from eruca._spark.datasource import RocketMQSource as DefaultSource
-except ImportError:
-    pass
-else:
-    __all__ = ["DefaultSource"]
+__all__ = ["DefaultSource"]
+
+DefaultSource = find_source("rocketmq", "eruca._spark.datasource", "RocketMQSource")

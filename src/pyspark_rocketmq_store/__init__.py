@@ -1,8 +1,7 @@
-"""So that Spark finds `format("rocketmq-store")` by itself; see `pyspark_rocketmq`."""
+"""Lets Spark find `format("rocketmq-store")`: it imports packages named `pyspark_*` and takes their DefaultSource."""
 
-try:
-    from eruca._spark.store.source import StoreSource as DefaultSource
-except ImportError:
-    pass
-else:
-    __all__ = ["DefaultSource"]
+from eruca._spark.discovery import find_source
+
+__all__ = ["DefaultSource"]
+
+DefaultSource = find_source("rocketmq-store", "eruca._spark.store.datasource", "StoreSource")

@@ -37,7 +37,7 @@ from tests.patience import PATIENCE_S
 
 async def _ask_running(session: Session, consumer: Consumer, stacks: bool = False) -> ConsumerRunningInfo:
     header = ConsumerRunningInfoHeader(
-        consumer_group=consumer.group, client_id=consumer.session.client_id, jstack_enable=stacks
+        consumer_group=consumer.group, client_id=consumer._session.client_id, jstack_enable=stacks
     )
     info = await ask_broker(session, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
     assert isinstance(info, ConsumerRunningInfo)
@@ -139,7 +139,7 @@ async def case_a_group_that_is_not_there_is_not_asked(nameserver: str, topic: st
 
 async def _consume_directly(session: Session, consumer: Consumer, offset_id: str, broker: str) -> ConsumeDirectlyResult:
     header = ConsumeDirectlyHeader(
-        consumer_group=consumer.group, client_id=consumer.session.client_id, message_id=offset_id, broker_name=broker
+        consumer_group=consumer.group, client_id=consumer._session.client_id, message_id=offset_id, broker_name=broker
     )
     result = await ask_broker(session, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
     assert isinstance(result, ConsumeDirectlyResult)
@@ -174,7 +174,7 @@ async def case_one_message_may_be_consumed_now(nameserver: str, topic: str, grou
             assert results[2].consume_result in (ConsumeResult.CR_LATER, ConsumeResult.CR_THROW_EXCEPTION)
             assert not any(result.order for result in results)
             # The queue is where it was.
-            assert list(consumer.list_offsets(topic).values()) == [3]
+            assert list(consumer._member.list_offsets(topic).values()) == [3]
 
 
 async def case_one_message_may_be_consumed_now_in_order(nameserver: str, topic: str, group: str) -> None:
@@ -232,7 +232,7 @@ async def case_a_running_group_may_be_sent_to_the_end(nameserver: str, topic: st
         async with consumer:
             await wait_until(lambda: seen == [b"0"], "at work")
             await _reset(producer._session, topic, group, -1)
-            await wait_until(lambda: list(consumer.list_offsets(topic).values()) == [10], "at the end")
+            await wait_until(lambda: list(consumer._member.list_offsets(topic).values()) == [10], "at the end")
             released.set()
             await producer.send(topic, b"next")
             await wait_until(lambda: len(seen) == 2, "the next message")
@@ -288,7 +288,7 @@ async def case_consumers_say_how_far_they_are(nameserver: str, topic: str, group
             (queue,) = consumer.queues
             header = ConsumerStatusHeader(topic=topic, group=group)
             status = await ask_broker(producer._session, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
-            assert status.consumer_table == {consumer.session.client_id: {queue: 5}}
+            assert status.consumer_table == {consumer._session.client_id: {queue: 5}}
 
 
 async def case_the_broker_knows_producers(nameserver: str, topic: str, group: str) -> None:

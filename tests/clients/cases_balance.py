@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
-from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer
+from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer, Rebalance
 from eruca._client.session.session import Session
 from eruca._core.allocation import (
     AverageStrategy,
@@ -15,6 +16,7 @@ from eruca._core.allocation import (
     ConsistentHashStrategy,
     MachineRoomStrategy,
     NearbyRoomStrategy,
+    Strategy,
     sort_clients,
     sort_queues,
 )
@@ -22,6 +24,7 @@ from eruca._wire.codes import RequestCode
 from eruca._wire.headers import ConsumerGroupHeader
 from eruca.errors import RequestRefused
 from tests.clients.stage import (
+    QUICK_REBALANCE,
     Collector,
     ask_broker,
     create_topic,
@@ -37,6 +40,10 @@ from tests.clients.stage import (
 )
 
 
+def _by(strategy: str | Strategy) -> Rebalance:
+    return replace(QUICK_REBALANCE, strategy=strategy)
+
+
 async def _prepare(nameserver: str, topic: str, group: str, queues: int) -> list[MessageQueue]:
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, queues)
@@ -47,8 +54,8 @@ async def _join(stack: AsyncExitStack, consumers: list[Consumer]) -> list[Consum
     """Start consumers; gives them in the order of their client ids, which is the one that counts."""
     for consumer in consumers:
         await stack.enter_async_context(consumer)
-    ids = sort_clients(consumer.session.client_id for consumer in consumers)
-    return sorted(consumers, key=lambda consumer: ids.index(consumer.session.client_id))
+    ids = sort_clients(consumer._session.client_id for consumer in consumers)
+    return sorted(consumers, key=lambda consumer: ids.index(consumer._session.client_id))
 
 
 async def _wait_until_shared(one: Consumer, two: Consumer, each: int = 2) -> None:
@@ -68,7 +75,7 @@ async def case_two_members_share_the_queues(nameserver: str, topic: str, group: 
     one, two = make_consumer(nameserver, group), make_consumer(nameserver, group)
     seen = [Collector(consumer, topic) for consumer in (one, two)]
     async with Producer(nameserver, group=group) as producer, one, two:
-        assert one.session is not two.session
+        assert one._session is not two._session
         await _wait_until_shared(one, two)
         await send_numbered(producer, topic, range(40))
         await wait_until(lambda: sum(len(collector.messages) for collector in seen) >= 40, "40 messages")
@@ -93,20 +100,20 @@ async def case_a_member_that_vanishes_is_replaced(nameserver: str, topic: str, g
     """Its connections end without a word; the broker notices and tells the others, who would not look by themselves."""
     await _prepare(nameserver, topic, group, 4)
     async with (
-        make_consumer(nameserver, group, topic, rebalance_interval_ms=3_600_000) as one,
+        make_consumer(nameserver, group, topic, rebalance=replace(QUICK_REBALANCE, interval=3600.0)) as one,
         make_consumer(nameserver, group, topic) as lost,
     ):
         await _wait_until_shared(one, lost)
-        await lost.session.caller.close()
+        await lost._session.caller.close()
         await wait_for_queues(one, 4)
 
 
 async def case_a_change_is_told_by_the_broker(nameserver: str, topic: str, group: str) -> None:
     """Nobody looks by itself here for a long time."""
     await _prepare(nameserver, topic, group, 4)
-    async with make_consumer(nameserver, group, topic, rebalance_interval_ms=3_600_000) as one:
+    async with make_consumer(nameserver, group, topic, rebalance=replace(QUICK_REBALANCE, interval=3600.0)) as one:
         await wait_for_queues(one, 4)
-        async with make_consumer(nameserver, group, topic, rebalance_interval_ms=3_600_000) as two:
+        async with make_consumer(nameserver, group, topic, rebalance=replace(QUICK_REBALANCE, interval=3600.0)) as two:
             await _wait_until_shared(one, two)
         await wait_for_queues(one, 4)
 
@@ -122,7 +129,10 @@ async def case_average_gives_neighbours(nameserver: str, topic: str, group: str)
 async def case_circle_deals_out(nameserver: str, topic: str, group: str) -> None:
     await _prepare(nameserver, topic, group, 8)
     async with AsyncExitStack() as stack:
-        members = await _join(stack, [make_consumer(nameserver, group, topic, strategy="circle") for _ in range(3)])
+        members = await _join(
+            stack,
+            [make_consumer(nameserver, group, topic, rebalance=_by("circle")) for _ in range(3)],
+        )
         wanted = [[0, 3, 6], [1, 4, 7], [2, 5]]
         await wait_until(lambda: [_numbers(member) for member in members] == wanted, str(wanted))
 
@@ -131,12 +141,14 @@ async def case_consistent_hash_moves_few(nameserver: str, topic: str, group: str
     queues = sort_queues(await _prepare(nameserver, topic, group, 16))
     strategy = "consistent-hash"
     async with AsyncExitStack() as stack:
-        members = await _join(stack, [make_consumer(nameserver, group, topic, strategy=strategy) for _ in range(3)])
+        members = await _join(
+            stack, [make_consumer(nameserver, group, topic, rebalance=_by(strategy)) for _ in range(3)]
+        )
 
         def agree() -> bool:
-            ids = [member.session.client_id for member in members]
+            ids = [member._session.client_id for member in members]
             rule = ConsistentHashStrategy()
-            return all(m.queues == sorted(rule.allocate(group, m.session.client_id, queues, ids)) for m in members)
+            return all(m.queues == sorted(rule.allocate(group, m._session.client_id, queues, ids)) for m in members)
 
         await wait_until(agree, "shared by the ring")
         before = {queue: member for member in members for queue in member.queues}
@@ -151,8 +163,8 @@ async def case_consistent_hash_moves_few(nameserver: str, topic: str, group: str
 async def case_queues_may_be_written_down(nameserver: str, topic: str, group: str) -> None:
     queues = await _prepare(nameserver, topic, group, 4)
     async with (
-        make_consumer(nameserver, group, topic, strategy=ConfigStrategy(queues[:1])) as one,
-        make_consumer(nameserver, group, topic, strategy=ConfigStrategy(queues[1:])) as two,
+        make_consumer(nameserver, group, topic, rebalance=_by(ConfigStrategy(queues[:1]))) as one,
+        make_consumer(nameserver, group, topic, rebalance=_by(ConfigStrategy(queues[1:]))) as two,
     ):
         await wait_until(lambda: one.queues == queues[:1] and two.queues == queues[1:], "as written down")
 
@@ -168,10 +180,12 @@ async def case_a_machine_room_keeps_its_queues(nameserver: str, topic: str, grou
         def find_client_room(self, client_id: str) -> str:
             return "room-0"
 
-    async with make_consumer(nameserver, f"{group}-1", topic, strategy=MachineRoomStrategy(["room-1"])) as nobody:
+    async with make_consumer(nameserver, f"{group}-1", topic, rebalance=_by(MachineRoomStrategy(["room-1"]))) as nobody:
         nearby = NearbyRoomStrategy(AverageStrategy(), Rooms())
         async with AsyncExitStack() as stack:
-            members = await _join(stack, [make_consumer(nameserver, group, topic, strategy=nearby) for _ in range(2)])
+            members = await _join(
+                stack, [make_consumer(nameserver, group, topic, rebalance=_by(nearby)) for _ in range(2)]
+            )
             await wait_until(lambda: [_numbers(member) for member in members] == [[0, 1], [2, 3]], "shared by rooms")
         assert nobody.queues == []
     assert len(queues) == 4
@@ -187,20 +201,20 @@ async def case_more_members_than_queues(nameserver: str, topic: str, group: str)
 
 async def case_a_listener_is_told_of_its_queues(nameserver: str, topic: str, group: str) -> None:
     queues = await _prepare(nameserver, topic, group, 4)
-    told: list[tuple[str, list[MessageQueue], list[MessageQueue]]] = []
+    told: list[tuple[list[MessageQueue], list[MessageQueue]]] = []
 
-    def listen(name: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
-        told.append((name, everything, mine))
+    def listen(assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+        told.append((assigned, revoked))
         raise RuntimeError("what a listener raises goes no further")
 
-    async with make_consumer(nameserver, group, topic, on_queues=listen) as one:
-        await wait_until(lambda: told == [(topic, queues, queues)], "told of all queues")
+    async with make_consumer(nameserver, group, topic, rebalance=replace(QUICK_REBALANCE, on_change=listen)) as one:
+        await wait_until(lambda: told == [(queues, [])], "told of all queues")
         async with make_consumer(nameserver, group, topic):
             await wait_for_queues(one, 2)
         await wait_for_queues(one, 4)
         await wait_until(lambda: len(told) >= 3, "told again")
-        assert [len(mine) for _, _, mine in told] == [4, 2, 4]
-        assert {len(everything) for _, everything, _ in told} == {4}
+        assert [(len(assigned), len(revoked)) for assigned, revoked in told] == [(4, 0), (0, 2), (2, 0)]
+    assert sorted(told[-1][1]) == queues  # the end of a consumer revokes what it has
 
 
 def _make_counting(nameserver: str, topic: str, group: str, seen: Counter[bytes]) -> Consumer:
@@ -251,7 +265,7 @@ async def case_a_change_in_a_quiet_moment_repeats_nothing(nameserver: str, topic
 
 
 def _sum_offsets(members: tuple[Consumer, ...], topic: str) -> int:
-    return sum(offset for member in members for offset in member.list_offsets(topic).values())
+    return sum(offset for member in members for offset in member._member.list_offsets(topic).values())
 
 
 async def case_client_ids_never_collide(nameserver: str, topic: str, group: str) -> None:
@@ -266,7 +280,7 @@ async def case_the_broker_knows_its_members(nameserver: str, topic: str, group: 
             make_consumer(nameserver, group, {topic: "a || b"}) as one,
             make_consumer(nameserver, group, {topic: "a || b"}) as two,
         ):
-            ids = {one.session.client_id, two.session.client_id}
+            ids = {one._session.client_id, two._session.client_id}
             # The first heartbeat may be late for a broker that is busy; the next one is not.
             await poll(partial(_list_members, producer, group), lambda found: set(found) == ids)
             header = ConsumerGroupHeader(consumer_group=group)
@@ -286,13 +300,13 @@ async def case_a_broker_that_forgot_us_is_told_again(nameserver: str, topic: str
     await _prepare(nameserver, topic, group, 2)
     async with Producer(nameserver, group=group) as producer, make_consumer(nameserver, group, topic) as consumer:
         await wait_for_queues(consumer, 2)
-        address = await find_broker(consumer.session)
-        link = consumer.session.caller.find_link(address)
+        address = await find_broker(consumer._session)
+        link = consumer._session.caller.find_link(address)
         assert link is not None
         link.abort()
         await producer.send_batch(topic, list_numbers(5))
         assert len(await read_messages(consumer, 5)) == 5
-        await poll(partial(_list_members, producer, group), lambda ids: ids == [consumer.session.client_id])
+        await poll(partial(_list_members, producer, group), lambda ids: ids == [consumer._session.client_id])
         await wait_for_queues(consumer, 2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -113,3 +114,22 @@ async def case_a_batch_is_consumed_one_by_one(nameserver: str, topic: str, group
     async with make_consumer(nameserver, group, {topic: "even"}) as consumer:
         messages = await read_messages(consumer, 5)
         assert [message.body for message in messages] == [b"0", b"2", b"4", b"6", b"8"]
+
+
+async def case_messages_that_linger_share_requests(nameserver: str, topic: str, group: str) -> None:
+    async with Producer(nameserver, group=group, linger=0.05) as producer:
+        await create_topic(producer, topic)
+        sends = [producer.send(topic, b"%d" % number, shard=f"s{number % 3}", tags="t") for number in range(60)]
+        receipts = await asyncio.gather(*sends)
+        late = await producer.send_soon(topic, b"at the end", shard="s0")
+        for shard in range(3):
+            own = receipts[shard::3]
+            messages = await fetch_queue(producer._session, own[0].queue, len(own), own[0].offset)
+            found = {message.offset: message for message in messages}
+            for number, receipt in zip(range(shard, 60, 3), own, strict=True):
+                message = found[receipt.offset]
+                assert (message.body, message.tags, message.message_id) == (b"%d" % number, "t", receipt.message_id)
+            assert [receipt.offset for receipt in own] == sorted({receipt.offset for receipt in own})
+        ids = {receipt.offset_id for receipt in receipts}
+        assert len(ids) == 60 and not any("," in found for found in ids)
+    assert late.done() and late.result().offset > receipts[57].offset

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Message, Producer
+from eruca import ClientOptions, Consumer, Message, Offsets, Producer
 from eruca.errors import ConfigError
 from tests.clients.stage import (
     QUICK_OPTIONS,
@@ -30,7 +30,13 @@ from tests.clients.stage import (
 def _make(nameserver: str, group: str, directory: str, subscribe: Any = (), name: str = "one", **more: Any) -> Consumer:
     options = ClientOptions(instance=name, **QUICK_OPTIONS)
     return make_consumer(
-        nameserver, group, subscribe, broadcast=True, offsets_directory=Path(directory), options=options, **more
+        nameserver,
+        group,
+        subscribe,
+        broadcast=True,
+        offsets=Offsets(interval=0.2, directory=Path(directory)),
+        options=options,
+        **more,
     )
 
 
@@ -126,7 +132,7 @@ async def case_a_failed_message_does_not_come_again(nameserver: str, topic: str,
             await send_numbered(producer, topic, range(3))
         async with consumer:
             await wait_until(lambda: len(seen) == 3, "3 messages")
-            await wait_until(lambda: list(consumer.list_offsets(topic).values()) == [3], "passed over")
+            await wait_until(lambda: list(consumer._member.list_offsets(topic).values()) == [3], "passed over")
         assert seen == list_numbers(3)
 
 

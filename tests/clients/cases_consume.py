@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Message, MessageQueue, Outcome, Producer
-from eruca._client.group.pulling import PullLimits
+from eruca import ClientOptions, Consumer, Flow, Message, MessageQueue, Outcome, Producer, Rebalance
 from eruca.errors import ClientClosed, ConfigError, InvalidName, RequestRefused
 from tests.clients.stage import (
     PATIENCE_SECONDS,
+    QUICK_OPTIONS,
+    QUICK_REBALANCE,
     Collector,
     create_topic,
     fetch_topic,
     find_broker,
     list_numbers,
     make_consumer,
+    poll,
     read_messages,
     send_numbered,
     wait_for_queues,
@@ -147,11 +151,11 @@ async def case_heartbeats_go_on_while_plain_handlers_block(nameserver: str, topi
         await producer.send(topic, b"slow")
         async with consumer:
             await wait_until(working.is_set, "at work")
-            before = consumer.session.last_heartbeat
-            await consumer.session.heartbeat()
-            assert consumer.session.last_heartbeat > before
+            before = consumer._session.last_heartbeat
+            await consumer._session.heartbeat()
+            assert consumer._session.last_heartbeat > before
             members = await producer._session.calls.list_members(await find_broker(producer._session), group)
-            assert members == [consumer.session.client_id]
+            assert members == [consumer._session.client_id]
             released.set()
 
 
@@ -168,7 +172,7 @@ async def case_wrong_handlers_are_refused(nameserver: str, topic: str, group: st
     with pytest.raises(ConfigError):
         consumer.handler(f"{topic}-2", auto_commit=False)(work)
     with pytest.raises(ConfigError):
-        consumer.handler(f"{topic}-2", batch=5000)(work)
+        consumer.handler(f"{topic}-2", batch=5000)(work)  # type: ignore[type-var]
     with pytest.raises(ConfigError):
         consumer.handler(f"{topic}-2", concurrency=0)(work)
     with pytest.raises(InvalidName):
@@ -190,7 +194,7 @@ async def case_bad_groups_are_refused(nameserver: str, topic: str, group: str) -
         with pytest.raises((InvalidName, ConfigError)):
             Consumer(nameserver, group=bad, subscribe=topic)
     with pytest.raises(ConfigError):
-        Consumer(nameserver, group=group, subscribe=topic, strategy="averge")
+        Consumer(nameserver, group=group, subscribe=topic, rebalance=Rebalance(strategy="averge"))
 
 
 # -- one by one ----------------------------------------------------------------------------------------------------
@@ -262,11 +266,11 @@ async def case_a_message_says_all_about_itself(nameserver: str, topic: str, grou
     async with make_consumer(nameserver, group, topic) as consumer:
         (message,) = await read_messages(consumer, 1)
         assert (message.topic, message.body, message.tags, message.keys) == (topic, b"body", "vip", ["a", "b"])
-        assert (message.properties, message.flag, message.attempts) == ({"region": "eu"}, 3, 0)
+        assert (message.properties, message.flag, message.delivery) == ({"region": "eu"}, 3, 1)
         assert (message.queue, message.offset) == (receipt.queue, receipt.offset)
         assert (message.message_id, message.offset_id) == (receipt.message_id, receipt.offset_id)
         assert message.origin_id == receipt.offset_id
-        assert message.store_host == await find_broker(consumer.session)
+        assert message.store_host == await find_broker(consumer._session)
         assert abs((datetime.now(UTC) - message.born_at).total_seconds()) < 60
         assert message.message_id in repr(message)
 
@@ -306,34 +310,34 @@ async def _watch_cached(consumer: Consumer, limit: int, sent: int) -> None:
 
 
 def _count_cached(consumer: Consumer) -> int:
-    return sum(info.cached_msg_count for info in consumer.describe_running(False).mq_table.values())
+    return sum(info.cached_msg_count for info in consumer._member.describe_running(False).mq_table.values())
 
 
 async def case_no_more_is_pulled_than_may_wait(nameserver: str, topic: str, group: str) -> None:
-    limits = PullLimits(batch=8, count_max=20, suspend_ms=1000)
+    flow = Flow(batch=8, count_max=20, hold=1.0)
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         await producer.send_batch(topic, list_numbers(200))
-        async with make_consumer(nameserver, group, topic, limits=limits) as consumer:
+        async with make_consumer(nameserver, group, topic, flow=flow) as consumer:
             await _watch_cached(consumer, 20, 200)
             assert [message.body for message in await read_messages(consumer, 200)] == list_numbers(200)
 
 
 async def case_no_more_bytes_are_pulled_than_may_wait(nameserver: str, topic: str, group: str) -> None:
-    limits = PullLimits(batch=8, bytes_max=20_000, suspend_ms=1000)
+    flow = Flow(batch=8, bytes_max=20_000, hold=1.0)
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         await producer.send_batch(topic, [b"x" * 1000] * 100)
-        async with make_consumer(nameserver, group, topic, limits=limits) as consumer:
+        async with make_consumer(nameserver, group, topic, flow=flow) as consumer:
             await _watch_cached(consumer, 18, 100)
             assert len(await read_messages(consumer, 100)) == 100
 
 
 async def case_one_slow_message_stops_the_queue_at_the_span(nameserver: str, topic: str, group: str) -> None:
-    limits = PullLimits(batch=8, span_max=30, suspend_ms=1000)
+    flow = Flow(batch=8, span_max=30, hold=1.0)
     released = asyncio.Event()
     done: list[bytes] = []
-    consumer = make_consumer(nameserver, group, limits=limits)
+    consumer = make_consumer(nameserver, group, flow=flow)
 
     @consumer.handler(topic, concurrency=4)
     async def work(message: Message) -> None:
@@ -400,8 +404,16 @@ async def case_the_queue_of_a_receipt_is_that_of_its_message(nameserver: str, to
     async with Producer(nameserver, group=group, options=options) as producer:
         receipt = await producer.send(topic, b"1")
         told: list[MessageQueue] = []
+
+        def listen(assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+            told.extend(assigned)
+
         async with make_consumer(
-            nameserver, group, topic, options=options, on_queues=lambda topic, every, mine: told.extend(mine)
+            nameserver,
+            group,
+            topic,
+            options=options,
+            rebalance=replace(QUICK_REBALANCE, on_change=listen),
         ) as consumer:
             (message,) = await read_messages(consumer, 1)
             assert message.queue == receipt.queue
@@ -513,3 +525,56 @@ async def case_thousands_of_messages_pass(nameserver: str, topic: str, group: st
             await producer.send_batch(topic, [b"%d" % number for number in range(start, start + 100)])
         await wait_until(lambda: len(collector.messages) >= 10_000, "10,000 messages")
     assert Counter(collector.bodies) == Counter(list_numbers(10_000))
+
+
+# -- single messages of a batch, topics by pattern, lag ------------------------------------------------------------
+
+
+async def case_only_what_was_not_acknowledged_comes_again(nameserver: str, topic: str, group: str) -> None:
+    async with Producer(nameserver, group=group) as producer:
+        await create_topic(producer, topic, 1)
+        await producer.send_batch(topic, list_numbers(6))
+    seen: list[tuple[bytes, int]] = []
+    consumer = make_consumer(nameserver, group)
+
+    @consumer.handler(topic, batch=6, concurrency=1)
+    async def work(messages: list[Message]) -> None:
+        seen.extend([(message.body, message.delivery) for message in messages])
+        if messages[0].delivery == 1:
+            for message in messages:
+                if int(message.body) % 2:
+                    await message.ack()
+                else:
+                    message.retry_level = 1
+            raise ValueError("as wanted")
+
+    async with consumer:
+        await wait_until(lambda: len(seen) >= 9, "three of them again")
+    assert sorted(seen) == sorted([(body, 1) for body in list_numbers(6)] + [(b"0", 2), (b"2", 2), (b"4", 2)])
+
+
+async def case_topics_that_match_are_consumed(nameserver: str, topic: str, group: str) -> None:
+    consumer = make_consumer(nameserver, group, start="latest")
+    seen: list[tuple[str, bytes]] = []
+
+    @consumer.handler(re.compile(f"{topic}-.*"))
+    async def work(message: Message) -> None:
+        seen.append((message.topic, message.body))
+
+    async with Producer(nameserver, group=group, options=ClientOptions(**QUICK_OPTIONS)) as producer:
+        await create_topic(producer, f"{topic}-1", 1)
+        await create_topic(producer, topic, 1)
+        async with consumer:
+            assert {queue.topic for queue in consumer.queues} == {f"{topic}-1"}
+            await producer.send(topic, b"not this")
+            await producer.send(f"{topic}-1", b"1")
+            await create_topic(producer, f"{topic}-2", 1)
+            await producer.send(f"{topic}-2", b"2")
+            await wait_until(lambda: len(seen) == 2, "both")
+            await wait_until_idle(consumer)
+    assert sorted(seen) == [(f"{topic}-1", b"1"), (f"{topic}-2", b"2")]
+
+
+async def wait_until_idle(consumer: Consumer) -> None:
+    """Wait until nothing is behind."""
+    await poll(consumer.lag, lambda lag: lag.total == 0)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 
-from eruca import Consumer, Message, MessageQueue, Outcome, Producer
+from eruca import Consumer, Message, MessageQueue, Outcome, Producer, Retry
 from eruca._wire.names import DLQ_PREFIX
 from tests.clients.stage import (
+    QUICK_REBALANCE,
     Collector,
     create_topic,
     fetch_topic,
@@ -91,25 +93,25 @@ async def case_a_failed_message_is_tried_again_in_its_place(nameserver: str, top
 
     @consumer.handler(topic, ordered=True)
     async def work(message: Message) -> Outcome | None:
-        seen.append((message.body, message.attempts))
-        if message.body == b"2" and message.attempts == 0:
+        seen.append((message.body, message.delivery))
+        if message.body == b"2" and message.delivery == 1:
             raise ValueError("as wanted")
-        return Outcome.LATER if message.body == b"2" and message.attempts == 1 else None
+        return Outcome.LATER if message.body == b"2" and message.delivery == 2 else None
 
     await _send(nameserver, topic, group, 5)
     async with consumer:
         await wait_until(lambda: len(seen) == 7, "7 calls")
-    assert seen == [(b"0", 0), (b"1", 0), (b"2", 0), (b"2", 1), (b"2", 2), (b"3", 0), (b"4", 0)]
+    assert seen == [(b"0", 1), (b"1", 1), (b"2", 1), (b"2", 2), (b"2", 3), (b"3", 1), (b"4", 1)]
 
 
 async def case_a_failing_queue_waits_a_moment(nameserver: str, topic: str, group: str) -> None:
     times: list[float] = []
-    consumer = make_consumer(nameserver, group, suspend=0.3)
+    consumer = make_consumer(nameserver, group, retry=Retry(suspend=0.3))
 
     @consumer.handler(topic, ordered=True)
     async def work(message: Message) -> Outcome | None:
         times.append(asyncio.get_running_loop().time())
-        return Outcome.LATER if message.attempts < 2 else None
+        return Outcome.LATER if message.delivery < 3 else None
 
     await _send(nameserver, topic, group, 1)
     async with consumer:
@@ -137,13 +139,13 @@ async def case_a_failing_queue_does_not_hold_up_others(nameserver: str, topic: s
         await wait_until(lambda: len(done) == 40, "40 messages")
 
 
-async def case_after_too_many_attempts_the_queue_goes_on(nameserver: str, topic: str, group: str) -> None:
+async def case_after_too_many_deliveries_the_queue_goes_on(nameserver: str, topic: str, group: str) -> None:
     seen: list[tuple[bytes, int]] = []
-    consumer = make_consumer(nameserver, group, max_attempts=2, suspend=0.3)
+    consumer = make_consumer(nameserver, group, retry=Retry(max_deliveries=3, suspend=0.3))
 
     @consumer.handler(topic, ordered=True)
     async def work(message: Message) -> None:
-        seen.append((message.body, message.attempts))
+        seen.append((message.body, message.delivery))
         if message.body == b"1":
             raise ValueError("as wanted")
 
@@ -152,7 +154,7 @@ async def case_after_too_many_attempts_the_queue_goes_on(nameserver: str, topic:
         (dead,) = await fetch_topic(producer._session, DLQ_PREFIX + group, 1)
         assert dead.body == b"1"
         await wait_until(lambda: len(seen) == 5, "5 calls")
-    assert seen == [(b"0", 0), (b"1", 0), (b"1", 1), (b"1", 2), (b"2", 0)]
+    assert seen == [(b"0", 1), (b"1", 1), (b"1", 2), (b"1", 3), (b"2", 1)]
 
 
 async def case_a_message_may_be_given_up_at_once(nameserver: str, topic: str, group: str) -> None:
@@ -203,7 +205,7 @@ async def case_a_handler_may_commit_by_itself(nameserver: str, topic: str, group
     (queue,) = await _send(nameserver, topic, group, 8)
     async with consumer:
         await wait_until(lambda: len(seen) == 8, "8 messages")
-        assert consumer.list_offsets(topic) == {queue: 5}
+        assert consumer._member.list_offsets(topic) == {queue: 5}
     # What was not committed comes again.
     consumer = make_consumer(nameserver, group)
     collector = Collector(consumer, topic, ordered=True)
@@ -229,7 +231,7 @@ async def case_a_handler_may_roll_back_by_itself(nameserver: str, topic: str, gr
     async with consumer:
         await wait_until(lambda: len(seen) == 8, "8 calls")
         assert seen == [b"0", b"1", b"2", b"3", b"2", b"3", b"4", b"5"]
-        await wait_until(lambda: consumer.list_offsets(topic) == {queue: 6}, "committed")
+        await wait_until(lambda: consumer._member.list_offsets(topic) == {queue: 6}, "committed")
 
 
 async def case_a_clean_restart_goes_on_in_order(nameserver: str, topic: str, group: str) -> None:
@@ -250,7 +252,7 @@ async def case_a_clean_restart_goes_on_in_order(nameserver: str, topic: str, gro
 
 async def _list_locked(consumer: Consumer, group: str, queues: list[MessageQueue], who: str) -> set[MessageQueue]:
     """Try to lock queues as somebody else; those that are got are given free again."""
-    calls, address = consumer.session.calls, await find_broker(consumer.session)
+    calls, address = consumer._session.calls, await find_broker(consumer._session)
     free = await calls.lock(address, group, who, queues)
     await calls.unlock(address, group, who, free)
     return set(queues) - free
@@ -283,15 +285,15 @@ async def case_a_queue_that_another_has_locked_is_waited_for(nameserver: str, to
 
 async def _steal(consumer: Consumer, queue: MessageQueue, who: str) -> set[MessageQueue]:
     """Take the lock of a queue from its consumer, unless that just renewed it; gives what was got."""
-    calls, address = consumer.session.calls, await find_broker(consumer.session)
-    await calls.unlock(address, consumer.group, consumer.session.client_id, [queue])
+    calls, address = consumer._session.calls, await find_broker(consumer._session)
+    await calls.unlock(address, consumer.group, consumer._session.client_id, [queue])
     return await calls.lock(address, consumer.group, who, [queue])
 
 
 async def case_a_lock_that_is_lost_ends_the_queue(nameserver: str, topic: str, group: str) -> None:
     """The broker gives it to another (here by force); the consumer notices when it renews and waits for its turn."""
     (queue,) = await _send(nameserver, topic, group, 5)
-    consumer = make_consumer(nameserver, group, lock_interval_ms=100)
+    consumer = make_consumer(nameserver, group, rebalance=replace(QUICK_REBALANCE, lock_interval=0.1))
     collector = Collector(consumer, topic, ordered=True)
     async with consumer, Producer(nameserver, group=group) as producer:
         await collector.wait(5)
@@ -306,7 +308,7 @@ async def case_a_lock_that_is_lost_ends_the_queue(nameserver: str, topic: str, g
 async def case_who_lost_a_lock_leaves_the_offset_alone(nameserver: str, topic: str, group: str) -> None:
     """The new owner may be further; what was done since the lock was lost would take the group back."""
     (queue,) = await _send(nameserver, topic, group, 5)
-    consumer = make_consumer(nameserver, group, lock_interval_ms=100)
+    consumer = make_consumer(nameserver, group, rebalance=replace(QUICK_REBALANCE, lock_interval=0.1))
     begun, may_end = asyncio.Event(), asyncio.Event()
 
     @consumer.handler(topic, ordered=True)
@@ -317,7 +319,7 @@ async def case_who_lost_a_lock_leaves_the_offset_alone(nameserver: str, topic: s
     async with consumer, Producer(nameserver, group=group) as producer:
         await begun.wait()
         calls, address = producer._session.calls, await find_broker(producer._session)
-        inbox = consumer.inboxes[queue]
+        inbox = consumer._member.inboxes[queue]
         await poll(lambda: _steal(consumer, queue, "somebody"), lambda got: queue in got)
         await wait_until(lambda: not inbox.locked_until, "lost")
         await calls.write_offset(address, group, queue, 4, wait=True)

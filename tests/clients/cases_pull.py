@@ -13,8 +13,10 @@ from typing import Any
 
 from eruca import (
     ClientOptions,
+    Flow,
     Message,
     MessageQueue,
+    Offsets,
     Producer,
     PullConsumer,
     PullContext,
@@ -22,7 +24,6 @@ from eruca import (
     ScheduledPull,
     Sql,
 )
-from eruca._client.group.pulling import PullLimits
 from eruca._client.session.calls import PullStatus
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import ResetOffsetHeader
@@ -30,6 +31,7 @@ from eruca.errors import ConfigError, OffsetLost, QueueNotOurs, RequestRefused
 from tests.clients.stage import (
     PATIENCE_SECONDS,
     QUICK_OPTIONS,
+    QUICK_REBALANCE,
     ask_broker,
     create_topic,
     fetch_topic,
@@ -39,16 +41,16 @@ from tests.clients.stage import (
     wait_until,
 )
 
-_LIMITS = PullLimits(suspend_ms=1000, error_pause_ms=100)
+_FLOW = Flow(hold=1.0, error_pause=0.1)
 
 
 def make_pull(nameserver: str, group: str, subscribe: Any = (), **settings: Any) -> PullConsumer:
     """A pull consumer with short intervals."""
     quick = {
         "start": "earliest",
-        "auto_commit_interval": 0.1,
-        "rebalance_interval_ms": 300,
-        "limits": _LIMITS,
+        "offsets": Offsets(interval=0.1),
+        "rebalance": QUICK_REBALANCE,
+        "flow": _FLOW,
         "options": ClientOptions(**QUICK_OPTIONS),
     }
     return PullConsumer(nameserver, group=group, subscribe=subscribe, **{**quick, **settings})
@@ -59,7 +61,7 @@ def make_scheduled(nameserver: str, group: str, **settings: Any) -> ScheduledPul
     quick = {
         "start": "earliest",
         "delay": 0.02,
-        "rebalance_interval_ms": 300,
+        "rebalance": QUICK_REBALANCE,
         "options": ClientOptions(**QUICK_OPTIONS),
     }
     return ScheduledPull(nameserver, group=group, **{**quick, **settings})
@@ -130,12 +132,14 @@ async def case_poll_gives_no_more_than_asked(nameserver: str, topic: str, group:
 
 
 async def case_two_members_share_the_queues(nameserver: str, topic: str, group: str) -> None:
-    told: list[tuple[str, int, int]] = []
+    told: list[tuple[int, int]] = []
+
+    async def listen(assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+        told.append((len(assigned), len(revoked)))
+
     async with (
         fill_topic(nameserver, topic, queues=4) as producer,
-        make_pull(
-            nameserver, group, topic, on_queues=lambda name, every, mine: told.append((name, len(every), len(mine)))
-        ) as one,
+        make_pull(nameserver, group, topic, rebalance=replace(QUICK_REBALANCE, on_change=listen)) as one,
     ):
         await wait_until(lambda: len(one.assignment) == 4, "all queues")
         async with make_pull(nameserver, group, topic) as two:
@@ -153,7 +157,7 @@ async def case_two_members_share_the_queues(nameserver: str, topic: str, group: 
         await wait_until(lambda: len(one.assignment) == 4, "all queues again")
         await send_numbered(producer, topic, range(40, 44))
         assert sorted(read_bodies(await poll_until(one, 4))) == [b"40", b"41", b"42", b"43"]
-    assert told == [(topic, 4, 4), (topic, 4, 2), (topic, 4, 4)]
+    assert told == [(4, 0), (0, 2), (2, 0), (0, 4)]
 
 
 async def _expect_not_ours(ask: Any, queue: MessageQueue) -> None:
@@ -169,7 +173,7 @@ async def _expect_not_ours(ask: Any, queue: MessageQueue) -> None:
 
 async def case_a_restart_goes_on_behind_what_was_handed_out(nameserver: str, topic: str, group: str) -> None:
     async with fill_topic(nameserver, topic, 30):
-        async with make_pull(nameserver, group, topic, auto_commit_interval=3600.0) as consumer:
+        async with make_pull(nameserver, group, topic, offsets=Offsets(interval=3600.0)) as consumer:
             first = await poll_until(consumer, 10, max_messages=10)
             queue = consumer.assignment[0]
             assert await consumer.committed(queue) == 0
@@ -277,7 +281,7 @@ async def case_every_broadcast_member_reads_everything(nameserver: str, topic: s
     def make(instance: str) -> PullConsumer:
         options = ClientOptions(instance=instance, **QUICK_OPTIONS)
         folder = Path(directory.name)
-        return make_pull(nameserver, group, topic, broadcast=True, options=options, offsets_directory=folder)
+        return make_pull(nameserver, group, topic, broadcast=True, options=options, offsets=Offsets(directory=folder))
 
     async with fill_topic(nameserver, topic, 20, queues=2) as producer:
         async with make("one") as one, make("two") as two:
@@ -301,7 +305,7 @@ async def case_an_operator_moves_the_group(nameserver: str, topic: str, group: s
     async with fill_topic(nameserver, topic, 10), make_pull(nameserver, group, topic) as consumer:
         await poll_until(consumer, 10)
         header = ResetOffsetHeader(topic=topic, group=group, timestamp=0, is_force=True)
-        await ask_broker(consumer.session, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        await ask_broker(consumer._session, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         assert read_bodies(await poll_until(consumer, 10)) == list_numbers(10)
 
 
@@ -377,12 +381,14 @@ async def case_paused_queues_do_not_starve_others(nameserver: str, topic: str, g
     """What was fetched of them counts for nothing until they are resumed."""
     async with (
         fill_topic(nameserver, topic, 80, queues=2),
-        make_pull(nameserver, group, topic, cached_max=8, limits=replace(_LIMITS, batch=8)) as consumer,
+        make_pull(nameserver, group, topic, flow=replace(_FLOW, cached_max=8, batch=8)) as consumer,
     ):
         (first,) = await poll_until(consumer, 1, max_messages=1)
         one, two = sorted(consumer.assignment, key=lambda queue: queue != first.queue)
         # Both have more ready than there is room for.
-        await wait_until(lambda: all(len(inbox.ready) >= 8 for inbox in consumer._inboxes.values()), "both are full")
+        await wait_until(
+            lambda: all(len(inbox.ready) >= 8 for inbox in consumer._member.inboxes.values()), "both are full"
+        )
         consumer.pause([one])
         found = await poll_until(consumer, 40)
         assert [message.offset for message in found] == list(range(40))
@@ -461,19 +467,18 @@ async def case_assigned_and_subscribed_do_not_mix(nameserver: str, topic: str, g
 
 
 async def case_a_watched_topic_grows(nameserver: str, topic: str, group: str) -> None:
-    told: list[tuple[str, int, int]] = []
+    told: list[int] = []
     async with (
         fill_topic(nameserver, topic, queues=2) as producer,
         make_pull(
             nameserver,
             group,
-            watch=topic,
-            on_queues=lambda name, every, mine: told.append((name, len(every), len(mine))),
+            watch={topic: lambda queues: told.append(len(queues))},
         ) as consumer,
     ):
         await consumer.assign((await consumer.list_queues(topic))[:1])
         await create_topic(producer, topic, 5)
-        await wait_until(lambda: told == [(topic, 5, 1)], "the listener is told")
+        await wait_until(lambda: told == [5], "the listener is told")
 
 
 # -- single questions ----------------------------------------------------------------------------------------------
@@ -528,9 +533,9 @@ async def case_a_message_goes_back(nameserver: str, topic: str, group: str) -> N
         messages = await poll_until(consumer, 2)
         await consumer.send_back(messages[1], delay_level=1)
         async with make_pull(nameserver, group) as retries:
-            await retries.assign(await wait_for_topic(retries.session, f"%RETRY%{group}", 1))
+            await retries.assign(await wait_for_topic(retries._session, f"%RETRY%{group}", 1))
             (again,) = await poll_until(retries, 1)
-            assert (again.body, again.topic, again.attempts) == (b"1", topic, 1)
+            assert (again.body, again.topic, again.delivery) == (b"1", topic, 2)
 
 
 # -- scheduled pull ------------------------------------------------------------------------------------------------
@@ -560,8 +565,12 @@ class Reader:
 
 
 async def case_scheduled_pull_calls_for_the_queues_that_are_ours(nameserver: str, topic: str, group: str) -> None:
-    told: list[int] = []
-    one = make_scheduled(nameserver, group, on_queues=lambda name, every, mine: told.append(len(mine)))
+    told: list[tuple[int, int]] = []
+
+    def listen(assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+        told.append((len(assigned), len(revoked)))
+
+    one = make_scheduled(nameserver, group, rebalance=replace(QUICK_REBALANCE, on_change=listen))
     two = make_scheduled(nameserver, group)
     first, second = Reader(one, topic), Reader(two, topic)
     async with fill_topic(nameserver, topic, 40, queues=4) as producer, one:
@@ -580,4 +589,4 @@ async def case_scheduled_pull_calls_for_the_queues_that_are_ours(nameserver: str
         await send_numbered(producer, topic, range(60, 70))
         await wait_until(lambda: len(first.bodies) + len(second.bodies) >= 70, "the last messages")
     assert sorted(first.bodies + second.bodies) == sorted(list_numbers(70))
-    assert told == [4, 2, 4]
+    assert told == [(4, 0), (0, 2), (2, 0), (0, 4)]

@@ -534,7 +534,7 @@ async def case_a_namespace_is_seen_by_the_broker_only(nameserver: str, topic: st
             (message,) = await read_messages(consumer, 1)
             assert (message.topic, message.body) == (topic, b"mine")
             members = await producer._session.calls.list_members(await find_broker(producer._session), f"shop%{group}")
-            assert members == [consumer.session.client_id]
+            assert members == [consumer._session.client_id]
     async with Producer(nameserver, group=group) as outside:
         with pytest.raises(NoRoute):
             await outside._session.routes.get(topic)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eruca import Consumer, Message, MessageQueue, Producer, PullConsumer
+from eruca import Consumer, Message, MessageQueue, Offsets, Producer, PullConsumer
 from eruca.errors import ConfigError, ErucaError
 from tests.clients.cases_pull import poll_until
 from tests.clients.stage import (
@@ -208,7 +208,7 @@ async def case_commit_puts_offsets_on_the_broker(nameserver: str, topic: str, gr
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         await send_numbered(producer, topic, range(5))
-    async with make_consumer(nameserver, group, topic, offsets_interval_ms=3_600_000) as consumer:
+    async with make_consumer(nameserver, group, topic, offsets=Offsets(interval=3600)) as consumer:
         await read_messages(consumer, 5)
         await consumer.commit()
         assert await _read_offset(consumer, group) == 5
@@ -218,15 +218,15 @@ async def case_offsets_are_committed_in_intervals(nameserver: str, topic: str, g
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         await send_numbered(producer, topic, range(5))
-    async with make_consumer(nameserver, group, topic, offsets_interval_ms=50) as consumer:
+    async with make_consumer(nameserver, group, topic, offsets=Offsets(interval=0.05)) as consumer:
         await read_messages(consumer, 5)
         await poll(lambda: _read_offset(consumer, group), lambda offset: offset == 5)
 
 
 async def _read_offset(consumer: Consumer, group: str) -> int | None:
     (queue,) = consumer.queues
-    address = await find_broker(consumer.session)
-    return await consumer.session.calls.read_offset(address, group, queue)
+    address = await find_broker(consumer._session)
+    return await consumer._session.calls.read_offset(address, group, queue)
 
 
 async def case_a_slow_message_holds_the_offset(nameserver: str, topic: str, group: str) -> None:
@@ -265,7 +265,7 @@ async def case_an_offset_that_is_gone_is_corrected(nameserver: str, topic: str, 
         await producer._session.calls.write_offset(address, group, queue, 1000, wait=True)
         async with make_consumer(nameserver, group, topic) as consumer:
             await wait_for_queues(consumer, 1)
-            await wait_until(lambda: consumer.list_offsets(topic) == {queue: 3}, "the offset corrected")
+            await wait_until(lambda: consumer._member.list_offsets(topic) == {queue: 3}, "the offset corrected")
             await producer.send(topic, b"new")
             assert [message.body for message in await read_messages(consumer, 1)] == [b"new"]
 
@@ -295,7 +295,7 @@ async def case_groups_do_not_disturb_each_other(nameserver: str, topic: str, gro
         make_consumer(nameserver, f"{group}-a", topic) as one,
         make_consumer(nameserver, f"{group}-b", topic) as two,
     ):
-        assert one.session is two.session
+        assert one._session is two._session
         for consumer in (one, two):
             assert [message.body for message in await read_messages(consumer, 5)] == list_numbers(5)
 

@@ -20,8 +20,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from eruca import ClientOptions, Consumer, Message, MessageQueue
-from eruca._client.group.pulling import PullLimits
+from eruca import ClientOptions, Consumer, Flow, Message, MessageQueue, Offsets, Rebalance, Retry
 from eruca._client.push import locking
 from eruca._core.allocation import ConfigStrategy, MachineRoomStrategy, Strategy, find_strategy, sort_queues
 from eruca._wire.names import RETRY_PREFIX
@@ -68,16 +67,17 @@ class GroupMember:
             request["nameServer"],
             group=request["group"],
             start="earliest",
-            strategy=self._strategy,
             drain=DRAIN_SECONDS,
-            limits=PullLimits(count_max=request["cachedMax"], error_pause_ms=100),
-            options=ClientOptions(ip="127.0.0.1", heartbeat_interval=request["heartbeatMs"] / 1000, route_interval=1),
-            offsets_interval_ms=request["persistMs"],
-            rebalance_interval_ms=rebalance_ms,
-            lock_interval_ms=lock_renew_ms,
-            ordered_concurrency=request["threads"],
-            suspend=0.05,
-            on_queues=self._listen,
+            flow=Flow(count_max=request["cachedMax"], error_pause=0.1, ordered_concurrency=request["threads"]),
+            options=ClientOptions(ip="127.0.0.1", heartbeat_interval=request["heartbeatMs"] / 1000, route_interval=1.0),
+            offsets=Offsets(interval=request["persistMs"] / 1000),
+            rebalance=Rebalance(
+                strategy=self._strategy,
+                interval=rebalance_ms / 1000,
+                lock_interval=lock_renew_ms / 1000,
+                on_change=self._listen,
+            ),
+            retry=Retry(suspend=0.05),
         )
         register = self.consumer.handler(request["topic"], concurrency=request["threads"], ordered=self._is_ordered)
         if plain:
@@ -101,7 +101,7 @@ class GroupMember:
 
     def _begin(self, message: Message) -> int:
         number, queue = next(self._numbers), message.queue
-        where = (queue.topic, queue.broker_name, queue.queue_id, message.offset, message.attempts)
+        where = (queue.topic, queue.broker_name, queue.queue_id, message.offset, message.delivery - 1)
         what = (message.message_id, " ".join(message.keys), message.body.decode())
         self._write("+", number, time.monotonic_ns(), *where, *what)
         return number
@@ -109,8 +109,8 @@ class GroupMember:
     def _write(self, *fields: object) -> None:
         os.write(self._records, json.dumps(fields).encode() + b"\n")
 
-    def _listen(self, topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
-        self._told = mine
+    def _listen(self, assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+        self._told = sorted({*self._told, *assigned} - {*revoked})
 
     def balance(self) -> dict[str, Any]:
         """What it owns now, what its last balance said, and what the listener was told."""
@@ -176,7 +176,7 @@ class Program:
         if action == "start":
             self._member = member = GroupMember(request, *self._times, plain=self._plain)
             await member.consumer.start()
-            return {"clientId": member.consumer.session.client_id, "clock": time.monotonic_ns()}
+            return {"clientId": member.consumer._session.client_id, "clock": time.monotonic_ns()}
         assert self._member is not None
         if action == "balance":
             return self._member.balance()

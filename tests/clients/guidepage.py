@@ -5,7 +5,7 @@
 
 A block with `await` at its top runs in one event loop that all such blocks share; names stay from block to block. What
 a block prints must be what the fence behind it, one without a language, says. One that is marked `endless` is ended
-when it has printed that much.
+when it has printed that much. The mark `counted` is for `test_comparison.py`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Block:
     text: str
     endless: bool
     printed: tuple[str, ...]
+    counted: bool = False
 
 
 def read_blocks(page: Path) -> list[Block]:
@@ -62,7 +63,7 @@ def read_blocks(page: Path) -> list[Block]:
         if after is not None and not after["info"] and not text[fence.end() : after.start()].strip():
             printed = tuple(after["text"].splitlines())
         line = text.count("\n", 0, fence.start()) + 2
-        found.append(Block(line, fence["text"], "endless" in marks, printed))
+        found.append(Block(line, fence["text"], "endless" in marks, printed, "counted" in marks))
     return found
 
 

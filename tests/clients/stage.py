@@ -6,8 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
-from eruca import ClientOptions, Consumer, Message, MessageQueue, Producer, Receipt
-from eruca._client.group.pulling import PullLimits
+from eruca import (
+    ClientOptions,
+    Consumer,
+    Flow,
+    Message,
+    MessageQueue,
+    Offsets,
+    Producer,
+    Rebalance,
+    Receipt,
+    Retry,
+)
 from eruca._client.session.session import Session
 from eruca._wire.catalog import build_request
 from eruca._wire.codes import RequestCode
@@ -26,15 +36,17 @@ READ, WRITE = 4, 2
 _POLL_SECONDS = 0.02
 _STEADY_SECONDS = 0.3
 # Groups and queues are looked at often, so that nothing waits for an interval of the defaults.
+QUICK_FLOW = Flow(hold=1.0, error_pause=0.1)
+QUICK_RETRY = Retry(suspend=0.05)
+QUICK_REBALANCE = Rebalance(interval=0.3, lock_interval=0.5)
 QUICK: dict[str, Any] = {
     "start": "earliest",
-    "rebalance_interval_ms": 300,
-    "offsets_interval_ms": 200,
-    "lock_interval_ms": 500,
-    "suspend": 0.05,
+    "flow": QUICK_FLOW,
+    "retry": QUICK_RETRY,
+    "rebalance": QUICK_REBALANCE,
+    "offsets": Offsets(interval=0.2),
     "drain": 5.0,
 }
-QUICK_LIMITS = PullLimits(suspend_ms=1000, error_pause_ms=100)
 # Routes of topics that somebody else makes are learnt by asking.
 QUICK_OPTIONS: dict[str, Any] = {"route_interval": 0.2}
 
@@ -48,7 +60,6 @@ def whole(case: _Case) -> _Case:
 def make_consumer(nameserver: str, group: str, subscribe: Any = (), **settings: Any) -> Consumer:
     """A consumer with short intervals."""
     settings.setdefault("options", ClientOptions(**QUICK_OPTIONS))
-    settings.setdefault("limits", QUICK_LIMITS)
     return Consumer(nameserver, group=group, subscribe=subscribe, **{**QUICK, **settings})
 
 
@@ -106,7 +117,8 @@ class Collector:
 
     def __init__(self, consumer: Consumer, topic: str, **settings: Any) -> None:
         self.messages: list[Message] = []
-        consumer.handler(topic, **settings)(self.keep)
+        register: Callable[[Any], Any] = consumer.handler(topic, **settings)
+        register(self.keep)
 
     async def keep(self, message: Message) -> None:
         """The handler."""
@@ -127,9 +139,14 @@ class Collector:
 # -- what is stored ------------------------------------------------------------------------------------------------
 
 
+def find_session(client: Producer | Consumer) -> Session:
+    """The session of a client."""
+    return client._session
+
+
 async def fetch(client: Producer | Consumer, receipt: Receipt) -> Message:
     """Read the message a receipt is about."""
-    return (await fetch_queue(client._session, receipt.queue, 1, receipt.offset))[0]
+    return (await fetch_queue(find_session(client), receipt.queue, 1, receipt.offset))[0]
 
 
 async def fetch_queue(session: Session, queue: MessageQueue, count: int, offset: int = 0) -> list[Message]:
@@ -213,8 +230,8 @@ async def create_topic(client: Producer | Consumer, topic: str, queues: int = 4,
     header = CreateTopicHeader(
         topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=perm
     )
-    await ask_broker(client._session, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    await wait_for_topic(client._session, topic, queues if perm & READ else 0)
+    await ask_broker(find_session(client), RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    await wait_for_topic(find_session(client), topic, queues if perm & READ else 0)
 
 
 async def send_numbered(producer: Producer, topic: str, numbers: Iterable[int], **how: Any) -> list[Receipt]:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Message, Producer
+from eruca import ClientOptions, Consumer, Message, Offsets, Producer
 from tests.clients.churnruns import PATIENT_SECONDS
 from tests.clients.history import History
 from tests.clients.members import MemberSettings, wait_for_owners
@@ -88,7 +88,7 @@ async def check_nothing_is_left(make: Callable[[], Consumer], topic: str, sent: 
     """Assert that the group is known to be at the end, so that nothing comes to whoever starts next."""
     async with make() as consumer:
         await wait_for_queues(consumer, QUEUES)
-        assert sum(consumer.list_offsets(topic).values()) == len(sent)
+        assert sum(consumer._member.list_offsets(topic).values()) == len(sent)
 
 
 # --- consumers of one process -----------------------------------------------------------------------------------
@@ -210,10 +210,9 @@ async def test_broadcast_consumers_restart_from_their_local_offsets(
             topic,
             kind,
             broadcast=True,
-            offsets_directory=tmp_path,
             options=ClientOptions(instance=name, **QUICK_OPTIONS),
             # Often enough that the end of a consumer meets a commit under way.
-            offsets_interval_ms=5,
+            offsets=Offsets(interval=0.005, directory=tmp_path),
         )
         for name in ("one", "two")
     ]

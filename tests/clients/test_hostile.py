@@ -22,8 +22,19 @@ from typing import Any, TypeVar
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Message, Outcome, Producer, PullConsumer, Sql
-from eruca._client.group.pulling import PullLimits
+from eruca import (
+    ClientOptions,
+    Consumer,
+    Flow,
+    Message,
+    Offsets,
+    Outcome,
+    Producer,
+    PullConsumer,
+    Rebalance,
+    Retry,
+    Sql,
+)
 from eruca._client.produce.checks import Decision
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._client.session.session import Session
@@ -51,7 +62,7 @@ _PATIENCE = 5
 _BUSY_S = 10.0
 # Above what it was before, servers included: routes and bodies that pretend to be gigabytes must not get to be it.
 _MEMORY_BYTES_MAX = 1024 * 1024 * 1024
-_LIMITS = PullLimits(suspend_ms=100, timeout_ms=300, error_pause_ms=20)
+_FLOW = Flow(hold=0.1, timeout=0.3, error_pause=0.02)
 
 
 @dataclass
@@ -146,9 +157,10 @@ async def send_much(world: World) -> None:
     async with open_producer(world, in_flight_max=2, avoid_slow_brokers=True) as producer:
         sends = [world.expect("a send in a full window", producer.send(TOPIC, b"x"), _SEND_S) for _ in range(12)]
         await asyncio.gather(*sends)
-        tasks = [await producer.send_soon(TOPIC, b"x") for _ in range(5)]
-        for task in tasks:
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        for _ in range(5):
+            soon = await world.expect("send_soon in a full window", producer.send_soon(TOPIC, b"x"), _SEND_S)
+            if soon is not None:
+                soon.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def request(world: World) -> None:
@@ -217,12 +229,11 @@ async def pull(world: World) -> None:
         options=world.options,
         subscribe=TOPIC if is_member else (),
         start="earliest",
-        limits=_LIMITS,
-        auto_commit_interval=0.05,
-        rebalance_interval_ms=100,
-        offsets_directory=world.directory,
+        flow=_FLOW,
+        offsets=Offsets(interval=0.05, directory=world.directory),
+        rebalance=Rebalance(interval=0.1),
     )
-    consumer._settings = replace(consumer._settings, start_seconds_max=_START_S)
+    consumer._member.settings = replace(consumer._member.settings, start_seconds_max=_START_S)
     await world.expect("PullConsumer.start", consumer.start(), 10 * call_s)
     queue = MessageQueue(BROKER, 0, TOPIC)
     if not is_member:
@@ -249,7 +260,7 @@ async def open_consumer(world: World, consumer: Consumer) -> AsyncIterator[bool]
     call_s = _CALL_MS / 1000
     # For each of two topics: a route, why there is none, and again; then heartbeats.
     await world.expect("Consumer.start", consumer.start(), 14 * call_s)
-    is_started = consumer._session is not None
+    is_started = consumer._is_started
     yield is_started
     # Handlers, offsets, locks, leaving.
     await world.expect("Consumer.close", consumer.close(), 2 * _DRAIN_S + 6 * call_s)
@@ -260,18 +271,16 @@ def make_consumer(world: World, **how: Any) -> Consumer:
         group="g",
         options=world.options,
         start=world.rng.choice(("earliest", "latest")),
-        limits=_LIMITS,
+        flow=_FLOW,
         drain=_DRAIN_S,
-        suspend=0.05,
-        consume_timeout=0.2,
-        offsets_interval_ms=50,
-        rebalance_interval_ms=100,
-        lock_interval_ms=100,
-        strategy=world.rng.choice(("average", "circle", "consistent-hash")),
-        offsets_directory=world.directory,
+        retry=Retry(suspend=0.05, handler_timeout=0.2),
+        offsets=Offsets(interval=0.05, directory=world.directory),
+        rebalance=Rebalance(
+            strategy=world.rng.choice(("average", "circle", "consistent-hash")), interval=0.1, lock_interval=0.1
+        ),
         **how,
     )
-    consumer._settings = replace(consumer._settings, start_seconds_max=_START_S)
+    consumer._member.settings = replace(consumer._member.settings, start_seconds_max=_START_S)
     return consumer
 
 
@@ -307,7 +316,8 @@ async def _handle(world: World, **how: Any) -> None:
         world.read(message)
         return world.rng.choice(outcomes)
 
-    consumer.handler(TOPIC, **how)(work_plainly if plain else work)
+    register: Callable[[Any], Any] = consumer.handler(TOPIC, **how)
+    register(work_plainly if plain else work)
     async with open_consumer(world, consumer) as is_started:
         if is_started:
             await asyncio.sleep(_STAY_S)

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Message, Producer, PullConsumer
-from eruca._client.group.pulling import PullLimits
+from eruca import ClientOptions, Consumer, Flow, Message, Offsets, Producer, PullConsumer, Rebalance
 from eruca._client.produce.checks import Decision
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._client.session.calls import has_entry
@@ -80,7 +79,8 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 def make_consumer(peer: HostilePeer, **how: Any) -> Consumer:
     options = ClientOptions(nameservers=peer.address, call_timeout=_CALL_MS / 1000, ip="127.0.0.1")
-    return Consumer(group="g", options=options, start="earliest", rebalance_interval_ms=50, drain=0.5, **how)
+    how.setdefault("rebalance", Rebalance(interval=0.05))
+    return Consumer(group="g", options=options, start="earliest", drain=0.5, **how)
 
 
 # --- time -----------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ async def test_a_broker_that_takes_clients_in_and_throws_them_out_is_not_stormed
         return [*peer.answer_rightly(request), None] if request.code == RequestCode.HEART_BEAT else None
 
     async with serve(throw_out) as peer:
-        consumer = make_consumer(peer, subscribe=TOPIC, limits=PullLimits(error_pause_ms=1000))
+        consumer = make_consumer(peer, subscribe=TOPIC, flow=Flow(error_pause=1))
         async with consumer:
             await wait_until(lambda: peer.connections >= 3)
             before = peer.connections
@@ -208,7 +208,10 @@ async def test_a_broken_strategy_does_not_end_the_sharing_of_queues() -> None:
                 raise ZeroDivisionError
             return list(queues)
 
-    async with serve(lambda request: None) as peer, make_consumer(peer, subscribe=TOPIC, strategy=Moody()) as consumer:
+    async with (
+        serve(lambda request: None) as peer,
+        make_consumer(peer, subscribe=TOPIC, rebalance=Rebalance(interval=0.05, strategy=Moody())) as consumer,
+    ):
         await wait_until(lambda: len(consumer.queues) == 4)
         assert [queue.queue_id for queue in consumer.queues] == [0, 1, 2, 3]
 
@@ -241,7 +244,7 @@ async def test_messages_at_offsets_a_broker_lost_and_gave_again_are_delivered() 
 
     seen: list[tuple[int, bytes]] = []
     async with serve(pull, queues=1) as peer:
-        consumer = make_consumer(peer, offsets_interval_ms=20)
+        consumer = make_consumer(peer, offsets=Offsets(interval=0.02))
 
         @consumer.handler(TOPIC)
         async def handle(message: Message) -> None:
@@ -252,7 +255,7 @@ async def test_messages_at_offsets_a_broker_lost_and_gave_again_are_delivered() 
             has_lost = True
             await wait_until(lambda: len(seen) == 12)
             assert seen[10:] == [(3, b"again"), (4, b"again")]
-            await wait_until(lambda: consumer.list_offsets(TOPIC) == {MessageQueue(BROKER, 0, TOPIC): 5})
+            await wait_until(lambda: consumer._member.list_offsets(TOPIC) == {MessageQueue(BROKER, 0, TOPIC): 5})
 
 
 @pytest.mark.parametrize("fault", ["topic", "queue", "twice", "backwards", "before", "next"])
@@ -289,7 +292,7 @@ async def test_records_that_were_not_asked_for_are_not_delivered(fault: str) -> 
 
     seen: list[tuple[str, int]] = []
     async with serve(pull, queues=1) as peer:
-        consumer = make_consumer(peer, limits=PullLimits(error_pause_ms=20))
+        consumer = make_consumer(peer, flow=Flow(error_pause=0.02))
 
         @consumer.handler(TOPIC, concurrency=1)
         async def handle(message: Message) -> None:
@@ -316,11 +319,11 @@ async def test_a_queue_whose_reset_the_broker_refuses_is_consumed_on(caplog: pyt
     queue = MessageQueue(BROKER, 0, TOPIC)
     async with serve(refuse, queues=1) as peer, make_consumer(peer, subscribe=TOPIC) as consumer:
         await wait_until(lambda: consumer.queues == [queue])
-        before = consumer.inboxes[queue]
+        before = consumer._member.inboxes[queue]
         header = ResetOffsetHeader(topic=TOPIC, group="g", timestamp=0)
         body = ResetOffsetBody(offset_table={queue: 7})
         peer.broadcast(encode_command(build_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body)))
-        await wait_until(lambda: refused > 0 and consumer.inboxes.get(queue) not in (before, None))
+        await wait_until(lambda: refused > 0 and consumer._member.inboxes.get(queue) not in (before, None))
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

@@ -79,9 +79,10 @@ def count_down(number):
 
 TASKIQ_APP = """
 import pathlib, time
+from eruca import Rebalance
 from eruca.integrations.taskiq import ErucaBroker
 
-broker = ErucaBroker("@nameserver@", topic="@queue@", rebalance_interval_ms=500)
+broker = ErucaBroker("@nameserver@", topic="@queue@", rebalance=Rebalance(interval=0.5))
 
 @broker.task("hang_once")
 def hang_once(mark: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eruca import ClientOptions, MessageQueue, Producer
+from eruca import ClientOptions, MessageQueue, Producer, Rebalance
 from eruca._client.pull.scheduledpull import PullContext, ScheduledPull
 from tests.clients.churnruns import LOCK_LIVE_MS, PATIENT_SECONDS, QUEUES, WINDOW_SECONDS, ChurnRun, run_churn
 from tests.clients.history import History
@@ -195,7 +195,7 @@ async def test_scheduled_pulls_share_the_queues_whoever_comes_and_goes(eruca: Er
             group=group,
             start="earliest",
             delay=0.01,
-            rebalance_interval_ms=300,
+            rebalance=Rebalance(interval=0.3),
             options=ClientOptions(**QUICK_OPTIONS),
         )
 

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eruca import Consumer, Message, Outcome, Producer, PullConsumer, Receipt, Sql
+from eruca import Consumer, Message, Outcome, Producer, PullConsumer, Receipt, Retry, Sql
 from eruca._client.produce.checks import Decision
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._wire.codes import RequestCode
@@ -102,7 +102,7 @@ async def ordered(nameserver: str, name: str, plan: Plan) -> Facts:
     work = _OrderedWork(plan["suspends"])
     async with Producer(nameserver, group=name) as producer:
         await create_topic(producer, name, count)
-        members = [make_consumer(nameserver, name, suspend=0.02) for _ in range(2)]
+        members = [make_consumer(nameserver, name, retry=Retry(suspend=0.02)) for _ in range(2)]
         async with AsyncExitStack() as stack:
             for member in members:
                 member.handler(name, ordered=True)(work.work)
@@ -128,13 +128,13 @@ async def retries(nameserver: str, name: str, plan: Plan) -> Facts:
     """Each message fails a number of times; those that fail too often are dead letters in the end."""
     failures, most, level = plan["failures"], plan["most"], plan["level"]
     seen: dict[int, list[Message]] = defaultdict(list)
-    consumer = make_consumer(nameserver, name, max_attempts=most)
+    consumer = make_consumer(nameserver, name, retry=Retry(max_deliveries=most + 1))
 
     @consumer.handler(name)
     async def work(message: Message) -> Outcome | None:
         seen[_number(message)].append(message)
         message.retry_level = level
-        return Outcome.LATER if message.attempts < failures[_number(message)] else None
+        return Outcome.LATER if message.delivery <= failures[_number(message)] else None
 
     calls = sum(min(count, most) + 1 for count in failures)
     hopeless = sum(count > most for count in failures)
@@ -145,12 +145,12 @@ async def retries(nameserver: str, name: str, plan: Plan) -> Facts:
             await wait_until(lambda: sum(map(len, seen.values())) >= calls, "all calls", _PATIENCE_SECONDS)
             letters = await fetch_topic(producer._session, DLQ_PREFIX + name, hopeless)
     return {
-        "times": {str(number): [message.attempts for message in seen[number]] for number in sorted(seen)},
+        "times": {str(number): [message.delivery - 1 for message in seen[number]] for number in sorted(seen)},
         "levels": {
             str(number): [message.all_properties.get("DELAY") for message in messages]
             for number, messages in seen.items()
         },
-        "dead": {str(_number(letter)): letter.attempts for letter in letters},
+        "dead": {str(_number(letter)): letter.delivery - 1 for letter in letters},
         "letters": len(letters),
     }
 

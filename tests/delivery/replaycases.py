@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from eruca import Consumer, Message, Producer
+from eruca import Consumer, Message, Offsets, Producer
 from eruca._admin import offsets
 from eruca._admin.session import Admin
 from eruca._wire.bodies import MessageQueue
@@ -167,7 +167,7 @@ class Reader:
     def __init__(self, scene: Scene) -> None:
         self.seen: Counter[str] = Counter()
         self._consumer = Consumer(
-            scene.cluster.name_server, group=scene.group, start="earliest", offsets_interval_ms=200
+            scene.cluster.name_server, group=scene.group, start="earliest", offsets=Offsets(interval=0.2)
         )
         self._consumer.handler(scene.topic)(self._take)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca import ClassFilter, Consumer, Message, Producer, PullConsumer
+from eruca import ClassFilter, Consumer, Message, Offsets, Producer, PullConsumer
 from eruca._client.session.session import Session
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ErucaError, RequestRefused
@@ -85,8 +85,8 @@ async def measure_lags(consumer: PullConsumer, topic: str) -> list[int]:
 
 @asynccontextmanager
 async def consume(up: Up, group: str, wanted: str | ClassFilter, topic: str, got: list[str]) -> AsyncIterator[Consumer]:
-    """A consumer that records what it gets."""
-    consumer = Consumer(up.address, group=group, start="earliest", offsets_interval_ms=100)
+    """A consumer that writes down what it gets."""
+    consumer = Consumer(up.address, group=group, start="earliest", offsets=Offsets(interval=0.1))
 
     @consumer.handler(topic, tags=wanted)
     async def keep(message: Message) -> None:
@@ -113,7 +113,7 @@ async def test_filtered_pulls_reach_a_consumer_and_its_offsets_advance(up: Up, f
     got: list[str] = []
     wanted = ClassFilter(NAME, modules.want_first("A"))
     async with PullConsumer(up.address, group="readers") as watcher, consume(up, "readers", wanted, "Letters", got):
-        assert await list_filter_servers(watcher.session, "Letters") == [filter_server.facts["filterserver"]]
+        assert await list_filter_servers(watcher._session, "Letters") == [filter_server.facts["filterserver"]]
         await wait_until(lambda: len(got) >= len(expected), "all wanted messages")
 
         async def is_done() -> bool:
@@ -265,7 +265,7 @@ async def test_a_consumer_goes_on_with_the_next_filter_server(bare: Up) -> None:
                     await producer.send("Next", body)
 
                 async def is_gone() -> bool:
-                    return await list_filter_servers(consumer.session, "Next") == []
+                    return await list_filter_servers(consumer._session, "Next") == []
 
                 await wait_until(is_gone, "a route without the filter server")
                 second = await asyncio.to_thread(start_filter_server, bare)
@@ -335,7 +335,7 @@ async def test_a_broker_takes_none_unless_told(tmp_path: Path) -> None:
         async with Producer(up.address, group="letters") as producer:
             await producer.send("Letters", b"A")
         async with PullConsumer(up.address, group="readers") as consumer:
-            assert await list_filter_servers(consumer.session, "Letters") == []
+            assert await list_filter_servers(consumer._session, "Letters") == []
             queue = (await consumer.list_queues("Letters"))[0]
             with pytest.raises(ErucaError, match="no filter server"):
                 await consumer.pull(queue, 0, tags=ClassFilter(NAME, modules.EVERYTHING))

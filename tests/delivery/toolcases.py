@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from eruca import Consumer, Message, Outcome
+from eruca import Consumer, Message, Offsets, Outcome
 from eruca._admin import deadletters
 from eruca._admin.session import Admin
 from eruca._admin.transactions import State
@@ -53,7 +53,7 @@ class Group:
     def __init__(self, cluster: Cluster, group: str, topic: str, *, fails: bool) -> None:
         self.fails = fails
         self.seen: Counter[str] = Counter()
-        self.consumer = Consumer(cluster.name_server, group=group, start="earliest", offsets_interval_ms=200)
+        self.consumer = Consumer(cluster.name_server, group=group, start="earliest", offsets=Offsets(interval=0.2))
         self.consumer.handler(topic)(self._take)
 
     async def _take(self, message: Message) -> Outcome:

@@ -171,7 +171,7 @@ class _Visit:
         stranger = await self._make(masterships, broker_id=_STRANGE_ID, role="SLAVE")
         await stranger.start()
         deadline = time.monotonic() + 60
-        while "another store" not in await stranger.read_log(20_000):
+        while "a different store" not in await stranger.read_log(20_000):
             if time.monotonic() > deadline:
                 self._complain("a slave of another store does not say that it copies nothing")
                 break

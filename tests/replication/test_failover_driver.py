@@ -177,7 +177,7 @@ async def test_force_does_not_wait_for_ever(cluster: Cluster) -> None:
     cluster.etcd.freeze()
     # A claim that was sent may take effect whenever etcd reads it, so there must be no lease to send one with.
     await cluster.wait_for(lambda: time.monotonic() > broker.driver.machine._deadline, "the end of the lease")
-    with pytest.raises(ConfigError, match="is etcd there"):
+    with pytest.raises(ConfigError, match="is etcd reachable"):
         await broker.driver.force(0.2)
     cluster.etcd.thaw()
     # A request that the operator no longer waits for does not take effect later.

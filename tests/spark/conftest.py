@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A small Spark on this machine, with both data sources."""
-    from eruca._spark.pipelines.job import make_session
+    from eruca._spark.session import make_session
 
     home = tmp_path_factory.mktemp("spark")
     # Workers find the tests too, so that functions of theirs can be pickled by name.

@@ -12,8 +12,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from eruca._spark.pipelines.job import register_sources
-from eruca._spark.source.committing import commit_progress
+from eruca._spark.session import register_sources
+from eruca._spark.source.groupcommits import commit_progress
 
 COLUMNS = "queueId int, queueOffset bigint, body binary"
 

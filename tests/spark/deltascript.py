@@ -14,10 +14,10 @@ from typing import Any
 from unittest import mock
 
 from eruca._spark.cluster import Access
-from eruca._spark.pipelines.archive import read_archive, run_archive
-from eruca._spark.pipelines.deltaarchive import DELTA_CONF
-from eruca._spark.pipelines.job import make_session
-from eruca._spark.pipelines.ledger import Ledger
+from eruca._spark.pipelines.archive.delta import DELTA_CONF
+from eruca._spark.pipelines.archive.job import read_archive, run_archive
+from eruca._spark.pipelines.archive.ledger import Ledger
+from eruca._spark.session import make_session
 
 
 def main(nameserver: str, topic: str, archive: str, jars: str) -> None:

@@ -16,7 +16,7 @@ from eruca._spark.cluster import ACCESS_OPTIONS
 from eruca._spark.optiontable import SourceOption
 from eruca._spark.sink.options import SINK_OPTIONS
 from eruca._spark.source.options import SOURCE_OPTIONS
-from eruca._spark.store.source import OPTIONS as STORE_OPTIONS
+from eruca._spark.store.datasource import OPTIONS as STORE_OPTIONS
 from tests.paths import REPOSITORY
 
 GUIDE = REPOSITORY / "docs" / "guide" / "spark.md"

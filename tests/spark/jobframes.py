@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from eruca._spark.pipelines.archiveframes import ARCHIVE_SCHEMA
+from eruca._spark.pipelines.archive.frames import ARCHIVE_SCHEMA
 from eruca._wire.trace import TraceRecord, encode_trace
 
 # 2026-11-15 10:00:00 UTC

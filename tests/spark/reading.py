@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from eruca._spark.columns import MESSAGE_COLUMNS
-from eruca._spark.datasource import RocketMQSource, TopicReader
+from eruca._spark.datasource import RocketMQSource
+from eruca._spark.source.batch import TopicReader
 from eruca._spark.source.options import check_for_batch, read_options
 from tests.interop.brokers import Cluster
 

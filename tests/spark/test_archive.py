@@ -13,10 +13,10 @@ import pytest
 
 from eruca import Outgoing
 from eruca._spark.cluster import Access
-from eruca._spark.pipelines.archive import read_archive, read_contents, run_archive
-from eruca._spark.pipelines.compaction import compact_archive, plan_compaction
-from eruca._spark.pipelines.ledger import Ledger
-from eruca._spark.pipelines.places import FileFacts, Place
+from eruca._spark.pipelines.archive.compaction import compact_archive, plan_compaction
+from eruca._spark.pipelines.archive.job import read_archive, read_contents, run_archive
+from eruca._spark.pipelines.archive.ledger import Ledger
+from eruca._spark.pipelines.directories import Directory, FileFacts
 from eruca.errors import ConfigError
 from tests.interop.brokers import Cluster, ErucaCluster
 from tests.spark.producing import delete_topic, name_topic, send
@@ -86,9 +86,9 @@ def test_a_run_that_dies_leaves_no_duplicates(
     assert read_bodies(archive) == sorted(expected)
     # Behind the entry, with some files moved and others not: readers by the ledger see the state before.
     moved = 0
-    move = Place.move
+    move = Directory.move
 
-    def move_one(place: Place, source: str, target: str) -> None:
+    def move_one(place: Directory, source: str, target: str) -> None:
         nonlocal moved
         moved += 1
         if moved > 1:
@@ -96,7 +96,7 @@ def test_a_run_that_dies_leaves_no_duplicates(
         move(place, source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Place, "move", move_one)
+        patch.setattr(Directory, "move", move_one)
         with pytest.raises(KeyboardInterrupt):
             archive_topics(spark, eruca_cluster, archive, *topics, compact=False)
     assert moved == 2
@@ -159,7 +159,7 @@ def test_a_compaction_that_dies_is_not_read_twice(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Place, "remove_file", die)
+        patch.setattr(Directory, "remove_file", die)
         with pytest.raises(KeyboardInterrupt):
             compact_archive(spark, str(archive), files_min=2)
     with pytest.raises(ConfigError, match="being put together"):

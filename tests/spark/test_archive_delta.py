@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca._spark.pipelines.deltaarchive import DELTA_PACKAGE
+from eruca._spark.pipelines.archive.delta import DELTA_PACKAGE
 from tests.interop.brokers import ErucaCluster
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eruca._spark.pipelines.archive import read_archive, read_contents, run_archive
+from eruca._spark.pipelines.archive.compaction import compact_archive
+from eruca._spark.pipelines.archive.job import read_archive, read_contents, run_archive
 from eruca._spark.pipelines.audit import read_transactions
-from eruca._spark.pipelines.compaction import compact_archive
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
 from eruca._store.filesystem import LocalFileSystem
 from eruca._store.log.archived import ArchiveMark
@@ -112,8 +112,8 @@ def test_damaged_records_are_set_aside_with_the_reason(spark: Any, tmp_path: Pat
 @pytest.mark.whole
 def test_files_go_on_where_the_network_ended(spark: Any, tmp_path: Path) -> None:
     """What was archived by asking the broker is not added again from its files."""
-    from eruca._spark.pipelines.archiveplan import plan_stores, read_stores
-    from eruca._spark.pipelines.ledger import Contents
+    from eruca._spark.pipelines.archive.ledger import Contents
+    from eruca._spark.pipelines.archive.plan import plan_stores, read_stores
     from eruca._wire.bodies import MessageQueue
 
     root = tmp_path / "store"

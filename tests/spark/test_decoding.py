@@ -494,8 +494,8 @@ def test_any_bytes_give_a_value_or_a_reason(kind: str, proto: Path, tmp_path: Pa
     import pyarrow as pa
 
     from eruca._spark.decoding.avro import load_avro
+    from eruca._spark.decoding.bodies import BodySchema, decode_bodies
     from eruca._spark.decoding.protobuf import load_protobuf
-    from eruca._spark.decoding.rows import BodySchema, decode_bodies
 
     schema: BodySchema
     if kind == "avro":

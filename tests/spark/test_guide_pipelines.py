@@ -44,5 +44,5 @@ def test_every_command_of_the_page_works(spark: Any, tmp_path: Path, monkeypatch
             result = CliRunner().invoke(main, words[1:])
             assert result.exit_code == 0, f"{command}\n{result.output}{result.exception!r}"
         (example,) = list_fences("python")
-        monkeypatch.setattr("eruca._spark.pipelines.job.make_session", lambda *_: spark)
+        monkeypatch.setattr("eruca.spark.make_session", lambda *_: spark)
         exec(compile(example.replace(NAMESERVER, cluster.name_server), PAGE, "exec"), {})

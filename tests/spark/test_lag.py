@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eruca import MessageQueue
+from eruca._admin.lag import QueueLag, read_lag, sum_lag
 from eruca._spark.cluster import Access, Cluster
-from eruca._spark.pipelines.lag import QueueLag, read_lag, run_lag, sum_lag
 from tests.interop.brokers import Cluster as Servers
 from tests.spark.producing import commit_group, create_topic, name_topic, send
 
@@ -17,12 +17,12 @@ def test_lag_in_messages_and_time(cluster: Servers) -> None:
     send(cluster, topic, 10, queue=0)
     send(cluster, topic, 4, queue=1)
     commit_group(cluster, group, {queues[0]: 3, queues[1]: 4})
-    rows = run_lag(Access(cluster.name_server), [group])
-    assert [(row.topic, row.queue_id, row.offset, row.end, row.behind) for row in rows] == [
-        (topic, 0, 3, 10, 7),
-        (topic, 1, 4, 4, 0),
-    ]
     with Cluster(Access(cluster.name_server)) as asked:
+        rows = asked.run(read_lag(asked.admin, [group]))
+        assert [(row.topic, row.queue_id, row.offset, row.end, row.behind) for row in rows] == [
+            (topic, 0, 3, 10, 7),
+            (topic, 1, 4, 4, 0),
+        ]
         stored = asked.run(_find_time(asked, queues[0], 3))
         later = asked.run(read_lag(asked.admin, [group], [topic], now_ms=stored + HOUR_MS))
         assert [row.behind_ms for row in later] == [HOUR_MS, 0]

@@ -46,7 +46,7 @@ def shared_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         def make_session(*_: Any) -> Any:
             return Shared()
 
-    monkeypatch.setattr(pipelineoptions, "load", lambda name: Job if name.endswith(".job") else load(name))
+    monkeypatch.setattr(pipelineoptions, "load", lambda name: Job if name.endswith(".session") else load(name))
 
 
 def invoke(*words: str, ok: bool = True) -> Result:
@@ -150,7 +150,7 @@ def test_without_spark_every_job_says_what_to_install(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert len(lines) == len(calls), done.stdout
     for line in lines:
-        assert line == "1 eruca: this needs Spark, and pyspark is missing (pip install eruca[spark])"
+        assert line == '1 eruca: this command needs pyspark (pip install "eruca[spark]", on every node)'
 
 
 def test_without_java_it_says_so(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_wrong_command_line_is_said_before_spark_starts(
     def refuse(*_: object) -> None:
         raise AssertionError("Spark is started")
 
-    monkeypatch.setattr("eruca._spark.pipelines.job.make_session", refuse)
+    monkeypatch.setattr("eruca._spark.session.make_session", refuse)
     result = invoke(*words, ok=False)
     assert result.exit_code in (1, 2)
     assert said in result.output

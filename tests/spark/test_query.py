@@ -11,7 +11,7 @@ import pytest
 
 from eruca import Outgoing
 from eruca._spark.cluster import Access
-from eruca._spark.pipelines.archive import run_archive
+from eruca._spark.pipelines.archive.job import run_archive
 from eruca._spark.pipelines.inputs import MessageInput, choose_times, open_messages
 from eruca._spark.pipelines.query import run_query, show_value, write_csv, write_json
 from eruca.errors import ConfigError
@@ -71,9 +71,9 @@ def test_a_wrong_statement_is_one_line(spark: Any, eruca_cluster: ErucaCluster) 
         with pytest.raises(ConfigError, match="the statement is not understood") as caught:
             run_query(spark, wanted, statement)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match="where are the messages"):
+    with pytest.raises(ConfigError, match="no input is given"):
         open_messages(spark, MessageInput())
-    with pytest.raises(ConfigError, match="--store goes with neither"):
+    with pytest.raises(ConfigError, match="--store cannot be combined with"):
         open_messages(spark, MessageInput(archive="a", stores={"b": "c"}))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from eruca import Outgoing
 from eruca._spark.cluster import Access
-from eruca._spark.pipelines.archive import run_archive
+from eruca._spark.pipelines.archive.job import run_archive
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
 from eruca._spark.pipelines.replay import (
     ReplayOptions,
@@ -105,7 +105,7 @@ def test_an_id_is_made_of_what_is_sent_and_where_to() -> None:
     names = {name_replay(one, each) for each in (ReplayOptions(topic="x"), *others)}
     names.add(name_replay(MessageInput(access=Access("a:1"), topics=("t",), until_ms=6), ReplayOptions(topic="x")))
     assert len(names) == 5
-    with pytest.raises(ConfigError, match="which messages"):
+    with pytest.raises(ConfigError, match="no messages are selected"):
         complete_input(MessageInput(access=Access("a:1")), ReplayOptions())
     with pytest.raises(ConfigError, match="--dlq and --topic"):
         complete_input(one, ReplayOptions(dead_letters_of="g"))

@@ -136,7 +136,7 @@ def test_an_idempotent_write_is_refused_by_java(spark: Any, java_cluster: JavaCl
     topic = name_topic("refused")
     create_topic(java_cluster, topic)
     frame = spark.sql("SELECT 'x' AS body")
-    with pytest.raises(Exception, match=f"delivery=idempotent needs brokers of Eruca.*{BROKER_NAME}"):
+    with pytest.raises(Exception, match=f"delivery=idempotent needs Eruca brokers.*{BROKER_NAME}"):
         write(frame, java_cluster, topic, delivery="idempotent")
     with pytest.raises(Exception, match="has a timer for any delay"):
         write(frame, java_cluster, topic, delayMs="5s")

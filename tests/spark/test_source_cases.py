@@ -110,7 +110,7 @@ def test_times_that_are_early_late_and_relative(cluster: Cluster, filled: Filled
 
 
 def test_start_beyond_end(cluster: Cluster, filled: Filled) -> None:
-    with pytest.raises(ConfigError, match=r"queue 0, is to be read from 9 to 4 .*must not lie behind"):
+    with pytest.raises(ConfigError, match=r"queue 0, would be read from 9 to 4 .*must not be greater than"):
         read_rows(cluster, subscribe=filled.topic, startingOffsets=filled.offsets(9), endingOffsets=filled.offsets(4))
     # Times and groups may well cross: then there is nothing to read.
     assert read_rows(cluster, subscribe=filled.topic, startingTimestamp=filled.moment, endingTimestamp="-1h") == []
@@ -118,13 +118,13 @@ def test_start_beyond_end(cluster: Cluster, filled: Filled) -> None:
 
 def test_an_offset_the_queue_does_not_have(cluster: Cluster, filled: Filled, caplog: pytest.LogCaptureFixture) -> None:
     beyond = {"subscribe": filled.topic, "startingOffsets": filled.offsets(1000, 0, 29)}
-    with pytest.raises(OffsetLost, match=r"queue 0, is to be read from 1000, but ends at 30 .*failOnDataLoss=warn"):
+    with pytest.raises(OffsetLost, match=r"queue 0, should be read from 1000, but ends at 30 .*failOnDataLoss=warn"):
         read_rows(cluster, **beyond)
     caplog.set_level(logging.WARNING)
     assert len(read_rows(cluster, failOnDataLoss="false", **beyond)) == 31
     assert not caplog.records
     assert len(read_rows(cluster, failOnDataLoss="warn", **beyond)) == 31
-    assert "is to be read from 1000, but ends at 30" in caplog.text
+    assert "should be read from 1000, but ends at 30" in caplog.text
 
 
 def test_a_group_that_has_read_nothing(cluster: Cluster, filled: Filled, caplog: pytest.LogCaptureFixture) -> None:
@@ -153,7 +153,7 @@ def test_empty_queues_and_assigned_ones(cluster: Cluster) -> None:
     assert [(row["queueId"], row["queueOffset"]) for row in rows] == [(3, offset) for offset in range(7)]
     assert read_rows(cluster, assign=json.dumps({topic: {BROKER_NAME: [0, 1]}})) == []
     assert len(read_rows(cluster, assign=json.dumps({topic: {BROKER_NAME: [2, 3]}}))) == 7
-    with pytest.raises(OffsetLost, match=r"assign names .* queue 9"):
+    with pytest.raises(OffsetLost, match=r"assign contains .* queue 9"):
         read_rows(cluster, assign=json.dumps({topic: {BROKER_NAME: [3, 9]}}))
     assert len(read_rows(cluster, assign=json.dumps({topic: {BROKER_NAME: [3, 9]}}), failOnDataLoss="false")) == 7
 
@@ -164,7 +164,7 @@ def test_a_topic_that_is_not_there(cluster: Cluster, caplog: pytest.LogCaptureFi
     with pytest.raises(NoRoute, match=f"topic {topic}-not has no route"):
         read_rows(cluster, subscribe=f"{topic},{topic}-not")
     assert len(read_rows(cluster, subscribe=f"{topic},{topic}-not", failOnDataLoss="warn")) == 5
-    assert f"topic {topic}-not is left out" in caplog.text
+    assert f"topic {topic}-not is skipped" in caplog.text
 
 
 def test_a_topic_deleted_and_made_again(cluster: Cluster) -> None:
@@ -174,7 +174,7 @@ def test_a_topic_deleted_and_made_again(cluster: Cluster) -> None:
     reader = make_reader(cluster, {"subscribe": topic})
     planned = reader.partitions()
     delete_topic(cluster, topic)
-    with pytest.raises(OffsetLost, match=rf"{topic}, broker {BROKER_NAME}, queue 0, .* does not exist any more"):
+    with pytest.raises(OffsetLost, match=rf"{topic}, broker {BROKER_NAME}, queue 0, .* no longer exists"):
         list(reader.read(planned[0]))
     ignoring = make_reader(cluster, {"subscribe": topic, "failOnDataLoss": "false"})
     assert list(ignoring.read(planned[0])) == []
@@ -204,7 +204,7 @@ def test_tags_and_sql92_are_filtered_by_the_broker(cluster: Cluster) -> None:
     assert read_numbers(cluster, subscribe=topic, tags="none") == []
     assert read_numbers(cluster, subscribe=topic, sql92="n >= 100 AND TAGS = 'red'") == list(range(101, 300, 3))
     assert read_numbers(cluster, subscribe=topic, sql92="n = 7", minPartitions=6) == [7]
-    with pytest.raises(ConfigError, match=r"sql92='n >': broker broker-a cannot filter by it"):
+    with pytest.raises(ConfigError, match=r"sql92='n >': broker broker-a cannot evaluate it"):
         read_rows(cluster, subscribe=topic, sql92="n >")
 
 
@@ -214,11 +214,9 @@ def test_transactions(cluster: Cluster) -> None:
     decisions = [Decision.COMMIT, Decision.ROLLBACK, Decision.UNKNOWN, Decision.COMMIT]
     send_transactions(cluster, topic, decisions)
     wait_for_offsets(cluster, {queues[0]: 2})
-    rows = read_rows(cluster, subscribe=topic, isolation="committed")
+    rows = read_rows(cluster, subscribe=topic)
     assert sorted(row["body"] for row in rows) == [b"half-0", b"half-3"]
     assert {row["transactionState"] for row in rows} == {"committed"}
-    with pytest.raises(ConfigError, match="isolation='uncommitted'"):
-        read_rows(cluster, subscribe=topic, isolation="uncommitted")
 
 
 def test_compressed_bodies(cluster: Cluster) -> None:

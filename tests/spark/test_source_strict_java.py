@@ -37,7 +37,7 @@ def test_it_is_read_without_a_group_of_our_own(strict: JavaCluster) -> None:
 
 def test_sql92_is_refused_when_the_query_is_planned(strict: JavaCluster) -> None:
     send(strict, "unfiltered", 10)
-    with pytest.raises(ConfigError, match=r"broker broker-a cannot filter by it: .*SQL92.*enablePropertyFilter"):
+    with pytest.raises(ConfigError, match=r"broker broker-a cannot evaluate it: .*SQL92.*enablePropertyFilter"):
         read_rows(strict, subscribe="unfiltered", sql92="a = 1")
     assert read_rows(strict, subscribe="unfiltered", tags="a") == []
 

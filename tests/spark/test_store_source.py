@@ -1,4 +1,4 @@
-"""`format("rocketmq-store")` as a user of Spark meets it; `tests/unit/spark/test_storefiles.py` has the cases."""
+"""`format("rocketmq-store")` as a user of Spark meets it; `tests/unit/spark/store/test_datasource.py` has the cases."""
 
 from __future__ import annotations
 

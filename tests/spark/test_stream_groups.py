@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eruca._admin.session import Admin
-from eruca._spark.source.committing import ProgressCommits, commit_progress
+from eruca._spark.source.groupcommits import ProgressCommits, commit_progress
 from eruca._wire.names import RETRY_PREFIX
 from tests.interop.brokers import Cluster
 from tests.spark.producing import commit_group, create_topic, delete_topic, name_topic, run, send

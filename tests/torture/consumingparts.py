@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 
-from eruca import Consumer, Message, MessageQueue, Producer, Sql
+from eruca import Consumer, Message, MessageQueue, Producer, Retry, Sql
 from eruca._wire.names import DLQ_PREFIX
 from eruca.errors import ErucaError
 from tests.clients.stage import create_topic, make_consumer
@@ -38,12 +38,12 @@ class Retries(Part):
         await self._producer.start()
         await create_topic(self._producer, self.name, 2)
         nameserver = self.stage.nameserver
-        self._consumer = make_consumer(nameserver, self.name, max_attempts=self._ATTEMPTS)
+        self._consumer = make_consumer(nameserver, self.name, retry=Retry(max_deliveries=self._ATTEMPTS + 1))
 
         @self._consumer.handler(self.name)
         async def work(message: Message) -> None:
-            self._attempts[message.body].add(message.attempts)
-            if message.attempts < self._fails[message.body]:
+            self._attempts[message.body].add(message.delivery - 1)
+            if message.delivery <= self._fails[message.body]:
                 raise ValueError("as wanted")
             self._done[message.body] += 1
 
@@ -55,10 +55,10 @@ class Retries(Part):
 
     async def _read(self) -> None:
         async for message in self._by_hand:
-            key = (message.body, message.attempts)
+            key = (message.body, message.delivery - 1)
             self._came_by_hand[key] += 1
             try:
-                if message.attempts < min(2, self._fails[message.body]):
+                if message.delivery <= min(2, self._fails[message.body]):
                     await message.retry(delay_level=1)
                     self._given_back[key] += 1
                 else:

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from eruca import ClientOptions, Consumer, Message
+from eruca import ClientOptions, Consumer, Message, Rebalance
 from eruca._wire.bodies import MessageQueue
 
 
@@ -43,17 +43,20 @@ def tell(**event: Any) -> None:
 def make_member(settings: MemberSettings, number: int) -> Consumer:
     """One consumer."""
 
-    def tell_queues(topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
-        tell(event="queues", member=number, queues=[queue.queue_id for queue in mine])
+    mine: set[int] = set()
+
+    def tell_queues(assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+        mine.update([queue.queue_id for queue in assigned])
+        mine.difference_update([queue.queue_id for queue in revoked])
+        tell(event="queues", member=number, queues=sorted(mine))
 
     consumer = Consumer(
         settings.nameserver,
         group=settings.group,
         start="earliest",
         options=ClientOptions(heartbeat_interval=settings.heartbeat_ms / 1000, ip="127.0.0.1"),
-        rebalance_interval_ms=settings.rebalance_ms,
+        rebalance=Rebalance(interval=settings.rebalance_ms / 1000, on_change=tell_queues),
         drain=settings.drain_s,
-        on_queues=tell_queues,
     )
 
     async def work(message: Message) -> None:
@@ -75,7 +78,7 @@ async def main(settings: MemberSettings) -> None:
     members = [make_member(settings, settings.first + number) for number in range(settings.count)]
     await asyncio.gather(*[member.start() for member in members])
     for number, member in enumerate(members, settings.first):
-        tell(event="started", member=number, client=member.session.client_id)
+        tell(event="started", member=number, client=member._session.client_id)
     await asyncio.to_thread(sys.stdin.read)
     tell(event="closing")
     await asyncio.gather(*[member.close() for member in members])

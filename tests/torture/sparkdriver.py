@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Any
 
-from eruca._spark.pipelines.job import make_session
+from eruca._spark.session import make_session
 
 COLUMNS = "queueId int, queueOffset bigint, body binary"
 

@@ -20,7 +20,7 @@ from rich.progress import Progress
 
 from eruca._ground.config import StoreOptions
 from eruca._spark.pipelines import rebuild as job
-from eruca._spark.pipelines.job import make_session
+from eruca._spark.session import make_session
 from eruca._store.messagestore import open_store
 from eruca._testing.clock import VirtualClock
 from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from eruca._admin.session import Admin
 from eruca._spark.columns import MESSAGE_COLUMNS
-from eruca._spark.datasource import TopicReader
+from eruca._spark.source.batch import TopicReader
 from eruca._spark.source.options import read_options
 from eruca._wire.catalog import build_request
 from eruca._wire.codes import RequestCode

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from eruca._spark.pipelines.job import make_session
+from eruca._spark.session import make_session
 
 
 def make_dying(seed: int, share: float, notes: str) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from eruca._admin.session import Admin, explain_no_master
-from eruca._broker.transactions.halves import PROGRESS_GROUP, QUEUE, read_op
 from eruca._client.message import Message
 from eruca._ground.digits import read_digits
 from eruca._ground.limits import POSITION_MAX
@@ -25,6 +24,7 @@ from eruca._storetools.readonly import ReadOnlyStore
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import RequestCode
 from eruca._wire.frame import make_request
+from eruca._wire.halves import HALF_QUEUE, PROGRESS_GROUP, read_decided_offset
 from eruca._wire.headers import EndTransactionHeader, MessageIdHeader, QueryMessageHeader
 from eruca._wire.ids import encode_offset_id
 from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC
@@ -128,9 +128,9 @@ class TransactionTable:
     def add(self, record: Record) -> None:
         """Add a record of the half, op or max-check topic."""
         if record.topic == OP_HALF_TOPIC:
-            op = read_op(record)
-            if op.half_offset is not None:
-                self._ops[op.half_offset] = record.position
+            half_offset = read_decided_offset(record)
+            if half_offset is not None:
+                self._ops[half_offset] = record.position
             return
         record.body = b""  # it is not needed, and there may be very many
         name = record.get_property(UNIQ_KEY) or str(record.position)
@@ -269,12 +269,12 @@ async def _read_records(admin: Admin, broker: str, address: str, *, from_start: 
             records.append(message.record)
     for record in sorted(records, key=lambda record: record.position):
         yield record
-    async for record in admin.read_unlisted(address, MessageQueue(broker, QUEUE, OP_HALF_TOPIC), op_start):
+    async for record in admin.read_unlisted(address, MessageQueue(broker, HALF_QUEUE, OP_HALF_TOPIC), op_start):
         yield record
 
 
 async def _find_progress(admin: Admin, address: str, topic: str) -> int | None:
-    return await admin.calls.read_offset(address, PROGRESS_GROUP, MessageQueue("", QUEUE, topic))
+    return await admin.calls.read_offset(address, PROGRESS_GROUP, MessageQueue("", HALF_QUEUE, topic))
 
 
 async def _read_topic(admin: Admin, broker: str, topic: str, start: int | None) -> AsyncIterator[Message]:

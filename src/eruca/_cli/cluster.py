@@ -215,15 +215,15 @@ def _draw_lag(row: Lag) -> Sequence[str]:
 def diverged(name: str | None, nameservers: str, output: str) -> None:
     """List the parts of logs that members (of broker NAME) have set aside.
 
-    The log of a slave must be that of its master. A master that was replaced while it had messages that nobody else
-    had got does not have them any more when it comes back as a slave. They are kept in a file below its store
-    directory, and `eruca store diverged DIR FILE` shows them. With SYNC_MASTER none was acknowledged, unless the
-    promotion was forced.
+    The log of a slave must be that of its master. A master that is replaced may have messages that no other member has;
+    they are removed from its log when it comes back as a slave, and kept in a file below its store directory, which
+    `eruca store diverged DIR FILE` shows. With SYNC_MASTER none of them was acknowledged,
+    unless the promotion was forced.
 
     \b
     Examples:
       eruca cluster diverged
-      eruca store diverged eruca-data/store 1-4096-8192.log     on the machine of that member
+      eruca store diverged DIR 1-4096-8192.log   on the machine of that member
     """
     rows = operate(nameservers, lambda admin: replication.list_diverged(admin, name))
     print_rows(rows, output, ["broker", "member", "file", ">epoch", ">begin", ">end", ">size", "found"], _draw_diverged)

@@ -1,4 +1,4 @@
-"""`eruca demo`: a guided tour with its own broker, which is removed at the end."""
+"""`eruca demo`: a guided tour with a temporary broker."""
 
 from __future__ import annotations
 
@@ -27,31 +27,35 @@ _STEPS = (
 
 
 @click.command()
-@click.option("--spark", is_flag=True, help="The longer tour: orders, a consumer group, and Spark with hourly revenue.")
+@click.option("--spark", is_flag=True, help="The longer tour: orders, a consumer group, and hourly revenue with Spark.")
 @click.option(
-    "--orders", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True, help="With --spark: how many."
+    "--orders",
+    type=click.IntRange(1, 1_000_000),
+    default=20_000,
+    show_default=True,
+    help="With --spark: number of orders.",
 )
-@click.option("--hours", type=click.IntRange(1, 240), default=24, show_default=True, help="With --spark: how far back.")
 @click.option(
-    "--seed", type=int, default=7, show_default=True, help="With --spark: the same seed makes the same orders."
+    "--hours",
+    type=click.IntRange(1, 240),
+    default=24,
+    show_default=True,
+    help="With --spark: hours that the orders span.",
 )
+@click.option("--seed", type=int, default=7, show_default=True, help="With --spark: seed of the random orders.")
 @click.option(
     "--chart",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("eruca-demo.png"),
     show_default=True,
-    help="With --spark: the file for the chart.",
+    help="With --spark: path of the chart.",
 )
 def demo(spark: bool, orders: int, hours: int, seed: int, chart: Path) -> None:
-    """A tour of half a minute: start a broker in a temporary directory, send, read, stop.
+    """Take a half-minute tour: start a broker in a temporary directory, send, read, stop.
 
-    Every step is a command that you can type yourself. With --spark orders are sent, consumed by a group, and streamed
-    by Spark into hourly revenue, with a table and a chart at the end; this needs Java 17 and the extra `spark`.
-
-    \b
-    Examples:
-      eruca demo
-      eruca demo --spark --orders 100000
+    Every step is a command that you can run yourself. With --spark, orders are sent, consumed by a group, and streamed
+    by Spark into hourly revenue, with a table and a chart at the end. This needs Java 17 and
+    `pip install "eruca[spark,charts]"`.
     """
     if spark:
         from eruca._cli.demospark import Plan, check_requirements, tour

@@ -1,4 +1,4 @@
-"""The shop of `eruca demo --spark`: orders of the last hours, sent by a producer and counted by a group."""
+"""The orders of `eruca demo --spark`: sent by a producer and counted by a group."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from eruca._client.push.consumer import Consumer
 from eruca.errors import ErucaError
 
 TOPIC = "orders"
-# The groups: one of a consumer, one that Spark's offsets are committed to.
+# The groups: one of the consumer, one for the offsets that Spark commits.
 BILLING = "billing"
 REVENUE = "revenue"
 
 _HOUR = timedelta(hours=1)
 _CENTS = {"melon": 320, "pear": 45, "rocket": 190, "basil": 150, "fig": 80}
-# Bodies that are no orders, as every topic has some.
+# Bodies that are not orders, as in every real topic.
 BROKEN = (b"<order/>", b"[]", b'{"order": "o-x", "cents": "many"}', b'{"order": "o-y", "at": "2026-01-01T00:00:00Z"}')
 _CONSUME_SECONDS_MAX = 120
 _BATCH = 500
@@ -40,11 +40,11 @@ class Order:
 
     @property
     def hour(self) -> datetime:
-        """The hour it belongs to, by the time it was placed."""
+        """The hour in which it was placed."""
         return self.at.replace(minute=0, second=0, microsecond=0)
 
     def pack(self) -> Outgoing:
-        """As a message."""
+        """Return it as a message."""
         body = {"order": self.name, "product": self.product, "cents": self.cents, "at": self.at.isoformat()}
         return Outgoing(json.dumps(body).encode(), keys=[self.name], tags=self.product)
 
@@ -67,7 +67,7 @@ class Consumed:
 
 
 def make_orders(count: int, hours: int, seed: int, now: datetime) -> list[Order]:
-    """Orders of the last full hours; more of them at noon than at night. The same seed and time give the same."""
+    """Return orders of the last full hours, more at noon than at night. Seed and time determine them."""
     chance = random.Random(seed)
     begin = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - hours * _HOUR
     slots = [begin + number * _HOUR for number in range(hours)]
@@ -81,7 +81,7 @@ def make_orders(count: int, hours: int, seed: int, now: datetime) -> list[Order]
 
 
 def sum_up(orders: Sequence[Order]) -> dict[datetime, Takings]:
-    """What was taken in each hour, in order."""
+    """Return the revenue of each hour, in order."""
     by_hour: dict[datetime, Takings] = {}
     for order in sorted(orders, key=lambda order: order.hour):
         takings = by_hour.setdefault(order.hour, Takings())
@@ -91,7 +91,7 @@ def sum_up(orders: Sequence[Order]) -> dict[datetime, Takings]:
 
 
 async def send_orders(nameserver: str, orders: Sequence[Order]) -> int:
-    """Send all orders, in the order they were placed, and those that are none; returns how many messages that is."""
+    """Send all orders as they were placed, and some bodies that are not orders. Returns the number of messages."""
     messages = [order.pack() for order in orders]
     for number, body in enumerate(BROKEN):
         messages.insert(len(messages) * number // len(BROKEN), Outgoing(body, tags="broken"))
@@ -102,7 +102,7 @@ async def send_orders(nameserver: str, orders: Sequence[Order]) -> int:
 
 
 async def consume_orders(nameserver: str, count: int) -> Consumed:
-    """Have a group consume so many messages; a message that comes again counts once."""
+    """Consume this many messages as a group; a message that is delivered again counts once."""
     seen = Consumed()
     places: set[tuple[str, int, int]] = set()
     complete = asyncio.Event()

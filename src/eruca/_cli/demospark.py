@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import re
 import shutil
@@ -33,6 +32,7 @@ from eruca._cli.demoorders import (
     sum_up,
 )
 from eruca._cli.output import make_console
+from eruca._spark.requirements import require
 from eruca.errors import ConfigError, ErucaError
 
 _JAVA_MAJOR_MIN = 17
@@ -76,12 +76,8 @@ class Plan:
 
 def check_requirements() -> None:
     """Raise ConfigError when something of Spark is missing, with the next step."""
-    for module in ("pyspark", "pyarrow", "numpy", "matplotlib"):
-        if importlib.util.find_spec(module) is None:
-            raise ConfigError(
-                f"the tour of Spark needs {module}",
-                hint='pip install "eruca[spark]"; `eruca demo` alone does without',
-            )
+    for package in ("pyspark", "pyarrow", "numpy", "matplotlib"):
+        require(package, "eruca demo --spark", "spark,charts")
     hint = f"install Java {_JAVA_MAJOR_MIN} (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
@@ -135,7 +131,7 @@ def tour(plan: Plan, nameserver: str, directory: Path, show: Show) -> None:
 @contextmanager
 def _start_spark(directory: Path) -> Iterator[Any]:
     """A session whose Java says nothing unless something goes wrong."""
-    from eruca._spark.pipelines.job import make_session
+    from eruca._spark.session import make_session
 
     said = directory / "spark.log"
     with _send_stderr_to(said):
@@ -170,7 +166,7 @@ def _stream(
     from pyspark.sql import functions
 
     from eruca._spark.decoding import decode_json, split_bad
-    from eruca._spark.source.committing import commit_progress
+    from eruca._spark.source.groupcommits import commit_progress
 
     options = {"nameServer": nameserver, "subscribe": TOPIC, "startingOffsets": "earliest"}
     orders = (

@@ -1,4 +1,4 @@
-"""`eruca offset`: where groups are, and moving them to another place."""
+"""`eruca offset`: show and change the offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def offset() -> None:
       eruca offset reset billing orders --to -2h --dry-run
                                               show the new offsets only
       eruca offset skip billing orders        skip the backlog
-      eruca offset clone billing audit        start another group at the same place
+      eruca offset clone billing audit        start another group there
     """
 
 
 def parse_moment(text: str) -> int:
-    """Where to: `earliest`, `latest`, `now`, `-2h` (ago) or a time; in milliseconds as brokers take it."""
+    """Read a target: `earliest`, `latest`, `now`, `-2h` (ago) or a time. Returns milliseconds."""
     if text == "earliest":
         return EARLIEST
     if text in ("latest", "now"):

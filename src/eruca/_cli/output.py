@@ -176,7 +176,9 @@ def _write_scalar(value: Any) -> str:
         return "{}"
     if isinstance(value, list):
         return "[]"
-    return json.dumps(value)
+    text = json.dumps(value)
+    # YAML 1.1 reads a number with an exponent as text unless it has a point.
+    return text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
 
 
 # --- progress -------------------------------------------------------------------------------------------------------

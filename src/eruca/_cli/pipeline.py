@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from eruca._cli.administer import operate
+from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import make_console, make_table
 from eruca._cli.pipelinejobs import audit, dlq, fsck, rebuild, replay
 from eruca._cli.pipelineoptions import (
@@ -31,18 +33,21 @@ _SECOND_MS = 1000.0
 
 @click.group()
 def pipeline() -> None:
-    """Jobs on Spark: archive, query, statistics, replay, audit, and repair of stores.
+    """Spark jobs: archive, query, statistics, replay, audit, and repair of stores.
 
-    Each runs on this machine, or with --master on any Spark cluster, shows how far it is, and ends with a summary:
-    rows, bytes, first and last time, and what it set aside and why. They need `pip install eruca[spark]` and Java 17.
+    A job runs on this machine, or with --master on a Spark cluster. It shows its progress and ends with a summary:
+    rows, bytes, first and last time, and what was set aside and why. It needs `pip install "eruca[spark]"` and Java 17.
+
+    For one group or one store that a single process can handle, use `eruca dlq`, `eruca offset` and `eruca store`:
+    they start at once and need neither Spark nor Java.
 
     \b
     Examples:
-      eruca pipeline archive --archive /data/archive -n host:9876      every topic, what is new since the last time
+      eruca pipeline archive --archive /data/archive -n host:9876      every topic, what is new since the last run
       eruca pipeline query --archive /data/archive -n host:9876 -t orders "select count(*) from messages"
       eruca pipeline stats -n host:9876 --since -24h --out report      tables, charts and one HTML page
-      eruca pipeline lag -n host:9876                                  how far groups are behind (without Spark)
-      eruca pipeline replay --dlq billing -n host:9876                 dead letters once more
+      eruca pipeline lag -n host:9876                                  how far groups are behind (no Spark)
+      eruca pipeline replay --dlq billing -n host:9876                 send dead letters again
       eruca pipeline audit -n host:9876 -t orders                      sent, stored and consumed, compared
       eruca pipeline rebuild /data/store                               consume queues and index from the commit log
     """
@@ -54,7 +59,7 @@ def pipeline() -> None:
     "place",
     required=True,
     metavar="DIR",
-    help="Where the archive is or will be: a directory or an address.",
+    help="The archive: a directory, or an address such as s3://bucket/archive.",
 )
 @add_cluster_option
 @add_store_option
@@ -66,11 +71,11 @@ def pipeline() -> None:
     type=click.Choice(["parquet", "delta"]),
     default="parquet",
     show_default=True,
-    help="What the files are.",
+    help="Format of the archive.",
 )
-@click.option("--everything", is_flag=True, help="With --store: also the last file, of a broker that is stopped.")
-@click.option("--mark", is_flag=True, help="Tell brokers how far they are archived, for deleteOnlyArchived=true.")
-@click.option("--compact/--no-compact", default=True, show_default=True, help="Put small files together afterwards.")
+@click.option("--everything", is_flag=True, help="With --store: include the last file. The broker must be stopped.")
+@click.option("--mark", is_flag=True, help="Report the archived position to brokers, for deleteOnlyArchived=true.")
+@click.option("--compact/--no-compact", default=True, show_default=True, help="Merge small files afterwards.")
 @add_session_options
 def archive(
     place: str,
@@ -87,14 +92,14 @@ def archive(
     output: str,
     summary_file: str | None,
 ) -> None:
-    """Add what is new to an archive: Parquet (or Delta) by topic and date.
+    """Add new messages to an archive: Parquet (or Delta) files by topic and date.
 
-    Without -t all topics are archived but those of brokers, of retries and of dead letters. Each run goes on where the
-    last one ended; one that is killed leaves no duplicates, the next one puts things right. With --store the closed
-    commit-log files of brokers are read instead of asking them, also copies of files that have expired.
+    Without -t, all topics are archived except system topics, retries and dead letters. Each run continues where the
+    last one ended. A run that is killed leaves no duplicates; the next run cleans up. With --store, the closed
+    commit-log files of brokers are read instead of the topics, including copies of files that have expired.
 
-    A broker with deleteOnlyArchived=true deletes no file before it was told that its messages are archived, not even
-    when its disk is full: then it refuses messages. --mark tells it, so give that to the job that archives all you
+    A broker with deleteOnlyArchived=true deletes a file only after it was told that its messages are archived, even if
+    its disk is full: it then rejects new messages. --mark tells it. Use --mark in the job that archives everything you
     want to keep.
 
     \b
@@ -104,7 +109,7 @@ def archive(
       eruca pipeline archive --archive s3://bucket/archive -n host:9876 --master spark://host:7077
       eruca pipeline archive --archive /data/archive --store broker-a=/data/store
     """
-    module = load("eruca._spark.pipelines.archive")
+    module = load("eruca._spark.pipelines.archive.job")
     with open_session("archive", master, conf, delta=form == "delta") as session:
         summary = module.run_archive(
             session,
@@ -124,17 +129,19 @@ def archive(
 @pipeline.command()
 @click.argument("statement")
 @add_input_options
-@click.option("--master", default=None, metavar="URL", help="Where it runs; local[*] without.")
-@click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; can be repeated.")
+@click.option("--master", default=None, metavar="URL", help="Spark master [default: local[*]].")
+@click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; can be repeated.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "json", "csv"]),
     default="table",
     show_default=True,
-    help="How to show the rows; JSON has one object a line.",
+    help="Output format; JSON is one object per line.",
 )
-@click.option("--limit", default=1000, show_default=True, help="Rows of a table at most; JSON and CSV have all.")
+@click.option(
+    "--limit", default=1000, show_default=True, help="Show at most this many rows in a table; JSON and CSV show all."
+)
 def query(
     statement: str,
     nameservers: str | None,
@@ -149,12 +156,12 @@ def query(
     output: str,
     limit: int,
 ) -> None:
-    """Run a SQL STATEMENT over archive and live topic as one table, `messages`.
+    """Run a SQL STATEMENT over an archive and the live topics as one table, `messages`.
 
-    What is archived is read from there, and the rest from the brokers: no message is missing and none is there twice.
-    The columns are topic, broker, queueId, queueOffset, messageId, offsetId, keys, tags, body, flag, bornTimestamp,
-    bornHost, storeTimestamp, storeHost, reconsumeTimes, transactionState, properties and date. A body is bytes:
-    `cast(body as string)` makes it text.
+    Archived messages are read from the archive, the rest from the brokers: no message is missing and none appears
+    twice. The columns are topic, broker, queueId, queueOffset, messageId, offsetId, keys, tags, body, flag,
+    bornTimestamp, bornHost, storeTimestamp, storeHost, reconsumeTimes, transactionState, properties and date. Bodies
+    are binary: `cast(body as string)` converts them to text.
 
     \b
     Examples:
@@ -185,13 +192,18 @@ def query(
 
 @pipeline.command()
 @add_input_options
-@click.option("--out", default="report", show_default=True, metavar="DIR", help="Where tables, charts and page go.")
-@click.option(
-    "--traces/--no-traces", "with_traces", default=True, show_default=True, help="Read traces of consumers too."
-)
-@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
+@click.option("--out", default="report", show_default=True, metavar="DIR", help="Output directory.")
+@click.option("--traces/--no-traces", "with_traces", default=True, show_default=True, help="Read consumer traces.")
+@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Topic of the traces.")
 @click.option(
     "--lag/--no-lag", "with_lag", default=True, show_default=True, help="Ask brokers how far groups are behind."
+)
+@click.option(
+    "--charts/--no-charts",
+    "with_charts",
+    default=True,
+    show_default=True,
+    help='Draw PNG charts; needs `pip install "eruca[charts]"`.',
 )
 @add_session_options
 def stats(
@@ -199,6 +211,7 @@ def stats(
     with_traces: bool,
     trace_topic: str,
     with_lag: bool,
+    with_charts: bool,
     master: str | None,
     conf: tuple[str, ...],
     output: str,
@@ -208,8 +221,9 @@ def stats(
 ) -> None:
     """Count messages and bytes by hour and day, topic, tag and producer host, with rates and latencies.
 
-    Traces of consumers, where they are on, tell what each group consumed and how long after it was sent. Lag is as it
-    is now. The directory gets a CSV file for each table, PNG charts, and report.html with everything in one file.
+    Consumer traces, where enabled, show what each group consumed and how long after it was sent. Lag is the current
+    lag. The output directory contains a CSV file for each table, PNG charts, and report.html with everything in one
+    file.
 
     \b
     Examples:
@@ -221,23 +235,30 @@ def stats(
     wanted = make_input(archive=archive, **options)
     with open_session("stats", master, conf, delta=is_delta(archive)) as session:
         summary = module.run_stats(
-            session, wanted, out, with_traces=with_traces, with_lag=with_lag, trace_topic=trace_topic
+            session,
+            wanted,
+            out,
+            with_traces=with_traces,
+            with_lag=with_lag,
+            with_charts=with_charts,
+            trace_topic=trace_topic,
         )
     show_summary(summary, output, summary_file)
 
 
 @pipeline.command()
-@add_cluster_option
+@add_nameserver_option
 @click.option("-g", "--group", "groups", multiple=True, metavar="GROUP", help="Only this group; can be repeated.")
 @click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; can be repeated.")
-@click.option("--queues", is_flag=True, help="A row for each queue, not for each topic.")
+@click.option("--queues", is_flag=True, help="One row per queue instead of per topic.")
 @click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to show it."
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
 )
-def lag(nameservers: str | None, groups: tuple[str, ...], topics: tuple[str, ...], queues: bool, output: str) -> None:
-    """Show how far groups are behind, in messages and in time. It asks the brokers and needs no Spark.
+def lag(nameservers: str, groups: tuple[str, ...], topics: tuple[str, ...], queues: bool, output: str) -> None:
+    """Show how far groups are behind, in messages and in time, for all groups at once. It needs no Spark.
 
-    The time is how long the next message has been waiting that the group has to consume.
+    The time is how long the next message to consume has been waiting. `eruca offset show GROUP` shows the offsets of
+    one group, and its other subcommands move them.
 
     \b
     Examples:
@@ -246,11 +267,9 @@ def lag(nameservers: str | None, groups: tuple[str, ...], topics: tuple[str, ...
     """
     import msgspec
 
-    from eruca._spark.pipelines.lag import run_lag, sum_lag
+    from eruca._admin.lag import read_lag, sum_lag
 
-    access = make_access(nameservers)
-    assert access is not None
-    found = run_lag(access, groups, topics)
+    found = operate(nameservers, lambda admin: read_lag(admin, groups, topics))
     rows = [msgspec.to_builtins(row) for row in (found if queues else sum_lag(found))]
     if output == "json":
         for row in rows:

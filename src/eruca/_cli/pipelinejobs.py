@@ -30,23 +30,27 @@ from eruca._wire.names import TRACE_TOPIC
 
 @click.command()
 @add_input_options
-@click.option("--to-topic", default="", metavar="TOPIC", help="Where to; without, each goes to the topic it came from.")
-@click.option("--to-name-server", metavar="HOST:PORT", help="To another cluster.")
+@click.option(
+    "--to-topic", default="", metavar="TOPIC", help="Destination [default: the topic each message came from]."
+)
+@click.option("--to-name-server", metavar="HOST:PORT", help="Send to another cluster.")
 @click.option("-k", "--key", "keys", multiple=True, help="Only messages with this key; can be repeated.")
-@click.option("--keys-file", type=click.File(encoding="utf-8"), help="The same, a file with one key a line.")
+@click.option("--keys-file", type=click.File(encoding="utf-8"), help="A file with one key per line.")
 @click.option("--id", "ids", multiple=True, help="Only the message with this id; can be repeated.")
 @click.option("--tag", "tags", multiple=True, help="Only messages with this tag; can be repeated.")
-@click.option("--dlq", "dead_letters_of", default="", metavar="GROUP", help="The dead letters of this group.")
-@click.option("--rate", type=float, default=0, metavar="N", help="Messages a second at most; 0: no bound.")
+@click.option("--dlq", "dead_letters_of", default="", metavar="GROUP", help="Replay the dead letters of this group.")
+@click.option(
+    "--rate", type=float, default=0, metavar="N", help="At most this many messages per second; 0 is no limit."
+)
 @click.option(
     "--parallel",
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Tasks that send; above 1 messages are in order by queue, not by time.",
+    help="Number of sending tasks. Above 1, messages are ordered by queue, not by time.",
 )
-@click.option("--name", default="", help="Part of the replay's id, to send the same once more on purpose.")
-@click.option("--dry-run", is_flag=True, help="Count what would be sent, and send nothing.")
+@click.option("--name", default="", help="Part of the replay's id; a new name sends the same messages again.")
+@click.option("--dry-run", is_flag=True, help="Count the messages without sending them.")
 @add_session_options
 def replay(
     to_topic: str,
@@ -68,12 +72,14 @@ def replay(
     nameservers: str | None,
     **options: Any,
 ) -> None:
-    """Send messages of a time range, with some keys, or dead letters, to a topic again.
+    """Send messages again: those of a time range, with certain keys, or the dead letters of a group.
 
-    A replay has an id, made of all that says what it sends and where to; the summary shows it. Brokers of Eruca drop
-    what they have stored of it already: a replay that was cut off is run again with the same options, and adds only
-    what is missing. Give --until for that, else the second run ends later than the first. Java's brokers cannot do
-    that: there a second run sends everything again, which is said as a warning.
+    A replay has an id, derived from the options that select the messages and the destination; the summary shows it.
+    Eruca brokers drop messages of a replay that they have already stored. To continue an interrupted replay, run it
+    again with the same options, including --until: without it, the second run ends later than the first. Java brokers
+    cannot do this: a second run sends everything again, and the summary warns about it.
+
+    `eruca dlq resend` sends the dead letters of one group again without Spark.
 
     \b
     Examples:
@@ -106,7 +112,7 @@ def replay(
 
 @click.command()
 @click.option("-g", "--group", default="", help="Only the dead letters of this group.")
-@click.option("--out", default="", metavar="DIR", help="Write all of them there, as Parquet.")
+@click.option("--out", default="", metavar="DIR", help="Write all dead letters to this directory, as Parquet.")
 @add_input_options
 @add_session_options
 def dlq(
@@ -119,9 +125,11 @@ def dlq(
     archive: str,
     **options: Any,
 ) -> None:
-    """Count dead letters by group, topic and day, and write them as a table.
+    """Count the dead letters of all groups by topic and day, and write them as Parquet.
 
-    `eruca pipeline replay --dlq GROUP` sends them again, `eruca dlq` looks at single ones.
+    Use it when there are too many to page through, or when they are in an archive or in store files. `eruca dlq` lists,
+    shows, resends and exports the dead letters of a running cluster without Spark. `eruca pipeline replay --dlq GROUP`
+    sends large numbers of them again.
 
     \b
     Examples:
@@ -141,12 +149,22 @@ def dlq(
 
 @click.command()
 @add_input_options
-@click.option("--out", default="", metavar="DIR", help="Where lists of all findings go, as CSV.")
-@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
+@click.option("--out", default="", metavar="DIR", help="Write all findings to this directory, as CSV.")
+@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Topic of the traces.")
 @click.option(
-    "--late", default="60s", show_default=True, metavar="SPAN", help="How long after it was sent a message is late."
+    "--late",
+    default="60s",
+    show_default=True,
+    metavar="SPAN",
+    help="A message consumed later than this after it was sent is late.",
 )
-@click.option("--settle", default="60s", show_default=True, metavar="SPAN", help="What is younger is not missed yet.")
+@click.option(
+    "--settle",
+    default="60s",
+    show_default=True,
+    metavar="SPAN",
+    help="Ignore messages younger than this: they may still be on their way.",
+)
 @add_session_options
 def audit(
     out: str,
@@ -160,11 +178,11 @@ def audit(
     archive: str,
     **options: Any,
 ) -> None:
-    """Compare what was sent, stored and consumed, and list transactions that nobody decided.
+    """Compare what was sent, stored and consumed, and list undecided transactions.
 
-    What producers and consumers say comes from their traces, so they must have been on. The exit status is 1 when
-    messages are lost, stored or consumed twice, not consumed, or late. With --store all transactions of a store are
-    looked at, with -n those that are open now.
+    Producers and consumers must have had message trace enabled. The exit status is 1 if messages are lost, stored or
+    consumed twice, not consumed, or late. With --store, all transactions of a store are checked; with -n, those that
+    are open now.
 
     \b
     Examples:
@@ -183,9 +201,9 @@ def audit(
 
 @click.command()
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--out", metavar="DIR", help="Write the new files there, and change nothing of the stores.")
+@click.option("--out", metavar="DIR", help="Write the new files to this directory; the stores are not changed.")
 @add_broker_settings
-@click.option("--drop-old", is_flag=True, help="Delete the old consume queues and index instead of keeping them aside.")
+@click.option("--drop-old", is_flag=True, help="Delete the old consume queues and index instead of keeping a copy.")
 @add_session_options
 def rebuild(
     directories: tuple[str, ...],
@@ -198,10 +216,11 @@ def rebuild(
     output: str,
     summary_file: str | None,
 ) -> None:
-    """Make consume queues and index of stores again from their commit logs, in parallel.
+    """Rebuild the consume queues and index of stores from their commit logs, in parallel.
 
-    The result is what the broker itself would have written, byte for byte. The broker must be stopped, unless --out is
-    given. Old files are kept beside the new ones.
+    Use it for stores that are too large for one process, or for many stores at once; for a single store
+    `eruca store rebuild` does the same without Spark. The result is byte for byte what the broker would have written.
+    The broker must be stopped, unless --out is given. The old files are kept next to the new ones.
 
     \b
     Examples:
@@ -213,7 +232,7 @@ def rebuild(
         summary = module.run_rebuild(
             session,
             [os.path.abspath(directory) for directory in directories],
-            # Workers are elsewhere.
+            # Workers may have another working directory.
             out=None if out is None else os.path.abspath(out),
             properties=read_properties(config, settings),
             drop_old=drop_old,
@@ -223,7 +242,7 @@ def rebuild(
 
 @click.command()
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--out", metavar="DIR", help="Write all findings there, as Parquet.")
+@click.option("--out", metavar="DIR", help="Write all findings to this directory, as Parquet.")
 @add_broker_settings
 @add_session_options
 def fsck(
@@ -238,7 +257,9 @@ def fsck(
 ) -> None:
     """Check stores: every CRC, every entry of consume queues and index, and gaps between them.
 
-    Nothing is changed, and brokers may be running. The exit status is 1 when something is wrong.
+    Use it for stores that are too large for one process, or for many stores at once; for a single store
+    `eruca store verify` does the same without Spark. Nothing is changed, and brokers may be running. The exit status
+    is 1 if an error is found.
 
     \b
     Examples:

@@ -1,8 +1,7 @@
-"""What the commands of `eruca pipeline` share: which messages, where Spark runs, and how the outcome is shown."""
+"""What the commands of `eruca pipeline` share: input options, the Spark session, and output."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -16,6 +15,7 @@ import click
 
 from eruca._cli.connecting import DEFAULT_NAMESERVER, parse_nameservers
 from eruca._cli.output import make_console, make_table
+from eruca._spark.requirements import load_module
 from eruca.errors import ConfigError, ErucaError
 
 if TYPE_CHECKING:
@@ -27,32 +27,23 @@ log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# What the extra brings; without it the commands say so.
-_EXTRA = frozenset({"pyspark", "pyarrow", "numpy", "matplotlib", "py4j"})
-
 
 def load(module: str) -> Any:
-    """A module of the pipelines. Raises ConfigError when Spark is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in _EXTRA:
-            raise
-        raise ConfigError(f"this needs Spark, and {missing} is missing", hint="pip install eruca[spark]") from None
+    """Import a module that needs Spark. Raises ConfigError, which says what to install, if a package is missing."""
+    return load_module(module, "this command")
 
 
 def add_broker_settings(function: Function) -> Function:
-    """Give a command the settings of a broker, which say how large the files of its store are."""
+    """Add the broker settings that determine the file sizes of a store."""
     for add in (
         click.option(
-            "--option", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the broker, over the file's."
+            "--option", "settings", multiple=True, metavar="KEY=VALUE", help="A broker setting; overrides the file."
         ),
         click.option(
             "-c",
             "--config",
             type=click.Path(path_type=Path, dir_okay=False, exists=True),
-            help="The broker's .conf file, for the sizes of its files.",
+            help="The broker's .conf file, for its file sizes.",
         ),
     ):
         function = add(function)
@@ -60,10 +51,13 @@ def add_broker_settings(function: Function) -> Function:
 
 
 def add_session_options(function: Function) -> Function:
-    """Give a command what says where it runs and how it shows its outcome."""
+    """Add the options for the Spark session and the output."""
     for decorate in (
         click.option(
-            "--summary", "summary_file", type=click.Path(dir_okay=False), help="Write the summary there as JSON too."
+            "--summary",
+            "summary_file",
+            type=click.Path(dir_okay=False),
+            help="Also write the summary to this file, as JSON.",
         ),
         click.option(
             "-o",
@@ -71,14 +65,14 @@ def add_session_options(function: Function) -> Function:
             type=click.Choice(["table", "json"]),
             default="table",
             show_default=True,
-            help="How to show the outcome.",
+            help="Output format.",
         ),
-        click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; can be repeated."),
+        click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; can be repeated."),
         click.option(
             "--master",
             default=None,
             metavar="URL",
-            help="Where it runs: local[*] (the default), spark://host:7077, yarn, k8s://..., sc://host.",
+            help="Spark master: spark://host:7077, yarn, k8s://..., sc://host [default: local[*]].",
         ),
     ):
         function = decorate(function)
@@ -86,17 +80,22 @@ def add_session_options(function: Function) -> Function:
 
 
 def add_input_options(function: Function) -> Function:
-    """Give a command what says which messages it reads."""
+    """Add the options that select the messages to read."""
     for decorate in (
-        click.option("--until", metavar="TIME", help="Only what was stored before; as --since."),
+        click.option("--until", metavar="TIME", help="Only messages stored before this time; same format as --since."),
         click.option(
-            "--since", metavar="TIME", help="Only what was stored then or later: -2h, 2026-11-15T08:00:00Z, epoch ms."
+            "--since",
+            metavar="TIME",
+            help="Only messages stored at this time or later: -2h, 2026-11-15T08:00:00Z, epoch ms.",
         ),
         click.option("--pattern", default="", metavar="REGEX", help="Topics whose whole name matches."),
         click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="A topic; can be repeated."),
         add_store_option,
         click.option(
-            "--archive", default="", metavar="DIR", help="An archive; with -n the live topics go on where it ends."
+            "--archive",
+            default="",
+            metavar="DIR",
+            help="Read an archive; with -n, continue with the live topics where it ends.",
         ),
         add_cluster_option,
     ):
@@ -105,7 +104,7 @@ def add_input_options(function: Function) -> Function:
 
 
 def add_cluster_option(function: Function) -> Function:
-    """Give a command `-n`; what it is without it depends on what else is given."""
+    """Add `-n`; its default depends on the other options."""
     return click.option(
         "-n",
         "--namesrv-addr",
@@ -118,18 +117,18 @@ def add_cluster_option(function: Function) -> Function:
 
 
 def add_store_option(function: Function) -> Function:
-    """Give a command `--store`."""
+    """Add `--store`."""
     return click.option(
         "--store",
         "stores",
         multiple=True,
         metavar="[BROKER=]DIR",
-        help="The store directory of a broker, ours or Java's; can be repeated.",
+        help="A store directory of an Eruca or Java broker; can be repeated.",
     )(function)
 
 
 def make_access(nameservers: str | None, *, otherwise: bool = True) -> Access | None:
-    """How to reach the cluster: the named one, or with `otherwise` that of the environment or of this machine."""
+    """Return how to reach the named cluster, or with `otherwise` that of the environment or of this machine."""
     from eruca._spark.cluster import Access
 
     if nameservers is None and otherwise:
@@ -147,20 +146,20 @@ def make_input(
     since: str | None,
     until: str | None,
 ) -> MessageInput:
-    """What a job reads, from its options."""
+    """Return the input of a job from its options."""
     return load("eruca._spark.pipelines.inputs").MessageInput(  # type: ignore[no-any-return]
         archive=archive,
         access=make_access(nameservers, otherwise=not archive and not stores),
         stores=parse_stores(stores),
         topics=tuple(topics),
         pattern=pattern,
-        since_ms=parse_moment(since),
-        until_ms=parse_moment(until),
+        since_ms=parse_timestamp(since),
+        until_ms=parse_timestamp(until),
     )
 
 
 def parse_stores(given: Sequence[str]) -> dict[str, str]:
-    """Paths of stores by the name of their broker, which is the path where none is given."""
+    """Return store paths by broker name; the name defaults to the path."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, path = text.partition("=")
@@ -174,28 +173,28 @@ def parse_stores(given: Sequence[str]) -> dict[str, str]:
 
 
 def make_address(place: str) -> str:
-    """Where something is for all of a cluster: an address as it is, a path as one of this machine."""
+    """Return the address of a path for all nodes of a cluster; addresses are returned unchanged."""
     return place if "://" in place else f"file://{os.path.abspath(place)}"
 
 
-def parse_moment(text: str | None) -> int | None:
-    """A time of the command line, in milliseconds."""
+def parse_timestamp(text: str | None) -> int | None:
+    """Parse a time, in milliseconds since the epoch."""
     if text is None:
         return None
-    from eruca._spark.moments import read_moment
+    from eruca._spark.timestamps import read_timestamp
 
     try:
-        return read_moment(text).resolve(int(time.time() * 1000))
+        return read_timestamp(text).resolve(int(time.time() * 1000))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
 @contextmanager
 def open_session(job: str, master: str | None, conf: Sequence[str], *, delta: bool = False) -> Iterator[Any]:
-    """A Spark session for one command."""
+    """Open a Spark session for one command."""
     settings: dict[str, str] = {}
     if delta:
-        module = load("eruca._spark.pipelines.deltaarchive")
+        module = load("eruca._spark.pipelines.archive.delta")
         settings |= module.DELTA_CONF | {"spark.jars.packages": module.DELTA_PACKAGE}
     for text in conf:
         key, equals, value = text.partition("=")
@@ -204,9 +203,9 @@ def open_session(job: str, master: str | None, conf: Sequence[str], *, delta: bo
         settings[key] = value
         if key == "spark.jars":
             settings.pop("spark.jars.packages", None)
-    # Under spark-submit the master comes from there.
+    # Under spark-submit, the master is set there.
     inside = "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
-    session = load("eruca._spark.pipelines.job").make_session(
+    session = load("eruca._spark.session").make_session(
         f"eruca {job}", master or (None if inside else "local[*]"), settings
     )
     try:
@@ -216,13 +215,13 @@ def open_session(job: str, master: str | None, conf: Sequence[str], *, delta: bo
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
-        raise ErucaError(f"the job failed: {find_cause(error)}", hint="eruca -vv shows all of it") from error
+        raise ErucaError(f"the job failed: {find_cause(error)}", hint="eruca -vv shows the whole error") from error
     finally:
         session.stop()
 
 
 def find_cause(error: Exception) -> str:
-    """The one line that matters of what Spark says: what one of our errors in a task or planner was, or the first."""
+    """Return the relevant line of a Spark error: that of our own error in a task or planner, or the first line."""
     text = str(getattr(error, "java_exception", None) or error)
     log.debug("%s", error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -231,12 +230,12 @@ def find_cause(error: Exception) -> str:
 
 
 def is_delta(archive: str) -> bool:
-    """Are the messages of an archive a Delta table?"""
-    return bool(archive) and load("eruca._spark.pipelines.archive").read_contents(archive).format == "delta"
+    """Whether an archive is a Delta table."""
+    return bool(archive) and load("eruca._spark.pipelines.archive.job").read_contents(archive).format == "delta"
 
 
 def show_summary(summary: JobSummary, output: str, summary_file: str | None) -> None:
-    """Show the outcome of a job, and write it where it was asked for."""
+    """Print the summary of a job, and write it to a file if one was given."""
     if summary_file:
         summary.write(summary_file)
     if output == "json":
@@ -248,13 +247,13 @@ def show_summary(summary: JobSummary, output: str, summary_file: str | None) -> 
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], title: str = "") -> None:
-    """Show rows as a table: `columns` has what stands above each of them."""
+    """Print rows as a table; `columns` maps names to headings."""
     table = [[("-" if row[name] is None else str(row[name])) for name in columns] for row in rows]
     make_console().print(make_table(list(columns.values()), table, title))
 
 
 def parse_span(text: str) -> int:
-    """A time span of the command line, in milliseconds."""
+    """Parse a time span, in milliseconds."""
     from eruca._spark.optiontable import read_duration_ms
 
     try:

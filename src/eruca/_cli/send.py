@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-# Sends on their way at the same time, when there are many.
+# How many sends are under way at the same time.
 _WINDOW = 64
-# With more messages than this, people get a sum instead of a line for each.
+# With more messages than this, a summary is printed instead of a line for each.
 _ROWS_MAX = 20
 _EXIT_INTERRUPTED = 130
 _BAR_FROM = 1000
@@ -50,7 +50,7 @@ class Plan:
     """What to send, and how."""
 
     topic: str
-    # None of them: the lines of standard input.
+    # Empty: the lines of standard input.
     bodies: tuple[str, ...]
     count: int | None
     tags: str | None
@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """How many messages there are; 0 when only standard input knows."""
+        """The number of messages; 0 if they come from standard input."""
         return len(self.bodies) * (self.count or 1)
 
 
@@ -112,7 +112,7 @@ def send(
     if delay is not None:
         if delay_level is not None:
             raise click.UsageError("--delay and --delay-level are mutually exclusive")
-        delay_level = find_delay_level(_parse_delay(delay))
+        delay_level = find_delay_level(_parse_delay(delay), instead="")
     named = _gather_properties(properties)
     sender = _Sender(Plan(topic, bodies, count, tags, keys or "", named, shard, delay_level), output)
     try:
@@ -156,14 +156,14 @@ def _repeat(plan: Plan) -> Iterator[bytes]:
 
 
 class _Lines:
-    """Lines of standard input for an event loop: a thread reads them, because a terminal or a pipe may never end."""
+    """Lines of standard input for an event loop. A thread reads them, because a terminal or a pipe may never end."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[bytes | ErucaError | None] = asyncio.Queue(_WINDOW)
         self._loop = asyncio.get_running_loop()
         if sys.stdin.isatty():
             click.echo("eruca: one message a line; Ctrl-D ends", err=True)
-        # A daemon, so that Ctrl-C does not have to wait for another line.
+        # A daemon thread, so that Ctrl-C does not wait for another line.
         threading.Thread(target=self._read, daemon=True).start()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -193,7 +193,7 @@ class _Lines:
         self._put(None)
 
     def _put(self, line: bytes | ErucaError | None) -> None:
-        with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):  # the loop has gone
+        with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):  # the loop is closed
             asyncio.run_coroutine_threadsafe(self._queue.put(line), self._loop).result()
 
 
@@ -203,14 +203,14 @@ async def _iterate(bodies: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 class _Sender:
-    """Sends a plan, a window at a time, and says what became of it."""
+    """Sends a plan, a window at a time, and prints the result."""
 
     def __init__(self, plan: Plan, output: str) -> None:
         self._plan = plan
         self._output = output
         self._rows: list[Receipt] = []
         self._bar = _Bar(plan.total)
-        # The queue of the shard; it is chosen once, so that messages stay in order also when routes change.
+        # The queue of the shard. It is chosen once, so that messages stay in order if routes change.
         self._queue: MessageQueue | None = None
         self._blank_lines = 0
         self.count = 0
@@ -230,7 +230,7 @@ class _Sender:
                         continue
                     waiting.add(asyncio.create_task(self._send(producer, body)))
                     if not self.count:
-                        # Those that wait for a route and a connection together come out in any order.
+                        # Sends that wait for the same route and connection may continue in any order.
                         waiting = await _take_done(waiting, asyncio.ALL_COMPLETED)
                     elif len(waiting) >= window:
                         waiting = await _take_done(waiting, asyncio.FIRST_COMPLETED)
@@ -265,7 +265,7 @@ class _Sender:
             print_rows([_describe(plan.topic, receipt)], self._output, [], lambda _: [])
 
     def finish(self) -> None:
-        """The table or the sum, for people."""
+        """Print a table, or a summary of many messages."""
         self._bar.close()
         if self._blank_lines:
             click.echo(f"eruca: lines without any text are left out: {self._blank_lines}", err=True)
@@ -282,7 +282,7 @@ class _Sender:
 
 
 class _Bar:
-    """A bar on a terminal, when there are so many messages that one would wait."""
+    """A progress bar on a terminal, if there are many messages."""
 
     def __init__(self, total: int) -> None:
         self._bar: Progress | None = None
@@ -295,18 +295,18 @@ class _Bar:
             self._bar.start()
 
     def advance(self) -> None:
-        """One more is stored."""
+        """Count one stored message."""
         if self._bar is not None:
             self._bar.advance(self._task)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
 
 
 async def _take_done(waiting: set[asyncio.Task[None]], until: str) -> set[asyncio.Task[None]]:
-    """Wait for sends; the first that failed is raised."""
+    """Wait for sends. Raises the error of the first that failed."""
     if not waiting:
         return waiting
     done, left = await asyncio.wait(waiting, return_when=until)
@@ -316,14 +316,14 @@ async def _take_done(waiting: set[asyncio.Task[None]], until: str) -> set[asynci
 
 
 async def _wait_for_topic(routes: Routes, topic: str) -> None:
-    """Wait a moment until the name server has heard of a topic that was just made: the next command wants it."""
+    """Wait a moment until the name server knows a topic that was just created: the next command may need it."""
     for _ in range(_TOPIC_TRIES):
         try:
             await routes.get(topic)
         except NoRoute:
             await asyncio.sleep(_TOPIC_TRY_S)
         except ErucaError:
-            return  # all messages are stored, which is what was asked for
+            return  # all messages are stored, so the command succeeded
         else:
             return
 

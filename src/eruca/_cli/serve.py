@@ -241,7 +241,7 @@ def up(
     \b
     Examples:
       eruca up
-      eruca up --host 0.0.0.0 --insecure   reachable by other machines, without login
+      eruca up --host 0.0.0.0 --insecure   reachable by other machines
       eruca up --data /tmp/second --nameserver-port 9877 --listen-port 10921
     """
     settings.forget("namesrvAddr", NAMESRV_VARIABLE)

@@ -49,11 +49,11 @@ def store() -> None:
 
     \b
     Examples:
-      eruca store stat DIR                           topics, queues, offsets, sizes
+      eruca store stat DIR                           topics, queues, sizes
       eruca store dump DIR --topic orders --limit 5  the first messages of a topic
       eruca store verify DIR -o json                 check everything
       eruca store rebuild DIR                        rebuild queues and index
-      eruca store diverged DIR                       what only a replaced master had
+      eruca store diverged DIR                       what only this member had
     """
 
 
@@ -351,7 +351,7 @@ def verify(
     \b
     Examples:
       eruca store verify DIR
-      eruca store verify DIR -o json | jq '.findings[] | select(.kind == "damage")'
+      eruca store verify DIR -o json | jq '.findings[].position'
     """
     total = _VERIFY_WALKS * measure_log(directory, properties, commitlog=commitlog)
     with show_progress("verifying", total) as progress:

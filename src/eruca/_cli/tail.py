@@ -30,7 +30,7 @@ _LAST = "last"
 _LAST_COUNT = 10
 _RETRY_S = 1.0
 _HOLD_S = 15.0
-# Messages that wait to be shown while following; pulling stops when a slow terminal has so many before it.
+# At most this many messages wait to be shown while following; then pulling stops for a slow terminal.
 _WAITING_MAX = 256
 
 
@@ -39,7 +39,7 @@ class Wish:
     """What to show."""
 
     topic: str
-    # One of the words of --from, "group" for where the group stopped, or a time.
+    # A word of --from, "group" for the offsets of the group, or a time.
     start: str | datetime
     tags: str
     group: str | None
@@ -50,11 +50,11 @@ class Wish:
 
 @dataclass(slots=True)
 class Reading:
-    """One queue on its way."""
+    """The progress in one queue."""
 
     queue: MessageQueue
     offset: int
-    # Where it ended when the command began; the end of the way without --follow.
+    # The end of the queue when the command started; reading stops there without --follow.
     end: int
     ahead: list[Message] = field(default_factory=list)
 
@@ -122,14 +122,14 @@ def _parse_start(text: str) -> str | datetime:
 
 
 async def _run(tail_: _Tail) -> None:
-    """Show until the end or the first Ctrl-C, which is how one ends it."""
+    """Show messages until the end, Ctrl-C or SIGTERM."""
     task = asyncio.get_running_loop().create_task(tail_.run())
     with handle_signals({signal.SIGINT: task.cancel, signal.SIGTERM: task.cancel}), suppress(asyncio.CancelledError):
         await task
 
 
 class _Tail:
-    """Reads the queues of a topic and shows what they hold."""
+    """Reads the queues of a topic and shows their messages."""
 
     def __init__(self, wish: Wish, nameservers: str) -> None:
         self._wish = wish
@@ -140,7 +140,7 @@ class _Tail:
         self._read_up_to: dict[MessageQueue, int] = {}
 
     async def run(self) -> None:
-        """Show what there is and, following, what comes."""
+        """Show the messages in the queues and, when following, those that arrive."""
         wish = self._wish
         async with self._consumer:
             readings = await self._find_readings()
@@ -161,7 +161,7 @@ class _Tail:
         return count is not None and self._shown >= count
 
     def _show(self, message: Message) -> bool:
-        """Show one message; true when that was the last one wanted."""
+        """Show one message. Returns True if it was the last one wanted."""
         self._read_up_to[message.queue] = message.offset + 1
         show_message(message, self._wish.output)
         self._shown += 1
@@ -172,7 +172,7 @@ class _Tail:
         if self._wish.group is not None and offsets:
             await self._consumer.commit(offsets)
 
-    # -- where to begin ----------------------------------------------------------------------------------------------
+    # -- where to start ----------------------------------------------------------------------------------------------
 
     async def _find_readings(self) -> list[Reading]:
         wish = self._wish
@@ -194,7 +194,7 @@ class _Tail:
                 hint="its brokers are down (eruca cluster list shows them), or its permission forbids reading",
             )
         if told:
-            wish.start = "earliest"  # all of a topic that was waited for is new
+            wish.start = "earliest"  # every message of a topic that did not exist is new
         return list(await asyncio.gather(*[self._place(queue) for queue in queues]))
 
     async def _place(self, queue: MessageQueue) -> Reading:
@@ -213,17 +213,17 @@ class _Tail:
             offset = max(low, high - (wish.count or _LAST_COUNT))
         return Reading(queue, max(low, min(offset, high)), high)
 
-    # -- what there is -----------------------------------------------------------------------------------------------
+    # -- stored messages ---------------------------------------------------------------------------------------------
 
     async def _show_last(self, readings: list[Reading]) -> None:
-        """The last messages over all queues; with tags, the wanted ones among the last of each queue."""
+        """Return the last messages of all queues; with tags, the matching ones among the last of each queue."""
         count = self._wish.count or _LAST_COUNT
         found = [message async for message in self._merge(readings)]
         for message in found[-count:]:
             self._show(message)
 
     async def _merge(self, readings: list[Reading]) -> AsyncIterator[Message]:
-        """The messages of all queues up to their ends, by the time they were stored; one pull of each is in memory."""
+        """Yield the messages of all queues up to their ends, by store time; at most one pull per queue is in memory."""
         await asyncio.gather(*[self._pull_ahead(reading) for reading in readings])
         heap = [(_when(reading), number) for number, reading in enumerate(readings) if reading.ahead]
         heapq.heapify(heap)
@@ -242,10 +242,10 @@ class _Tail:
         while not reading.ahead and reading.offset < reading.end:
             pulled = await self._consumer.pull(reading.queue, reading.offset, tags=self._wish.tags, timeout=TIMEOUT_S)
             reading.ahead = [message for message in pulled.messages if message.offset < reading.end]
-            # An answer that does not move on would be asked for ever.
+            # Without this, an answer that does not advance would repeat for ever.
             reading.offset = max(pulled.next_offset, reading.offset + 1)
 
-    # -- what comes --------------------------------------------------------------------------------------------------
+    # -- new messages ------------------------------------------------------------------------------------------------
 
     async def _follow(self, readings: list[Reading]) -> None:
         arrived: asyncio.Queue[Message] = asyncio.Queue(_WAITING_MAX)
@@ -256,7 +256,7 @@ class _Tail:
                 for task in tasks:
                     task.cancel()
         except ExceptionGroup as errors:
-            # One is enough to say, and callers know what to do with it, not with a group.
+            # One error is enough; callers do not handle exception groups.
             raise errors.exceptions[0] from None
 
     async def _show_arrivals(self, arrived: asyncio.Queue[Message]) -> None:
@@ -267,7 +267,7 @@ class _Tail:
                 await self._commit()
 
     async def _wait_for_more(self, reading: Reading, arrived: asyncio.Queue[Message]) -> None:
-        """Hold a pull at one queue again and again; a broker that is away is asked until it is back."""
+        """Pull from one queue repeatedly; while its broker is unreachable, try again."""
         if self._wish.start == _LAST:
             reading.offset = max(reading.offset, reading.end)
         away = False
@@ -297,7 +297,7 @@ def _when(reading: Reading) -> tuple[int, int]:
 
 
 def show_message(message: Message, output: str) -> None:
-    """One message: a line for people, an object for programs."""
+    """Print one message: a line for people, an object for programs."""
     row = describe_message(message)
     if output != "table":
         print_rows([row], output, [], lambda _: [])
@@ -314,12 +314,12 @@ def _show_line(row: dict[str, Any]) -> None:
 
 
 def describe_message(message: Message) -> dict[str, Any]:
-    """A message as plain values; a body that is not text is given in base64."""
+    """Return a message as plain values; a body that is not text is in base64."""
     record, properties = message.record, message.all_properties
     try:
         body = message.body
     except WireError:
-        body = record.body  # as it came, packed
+        body = record.body  # still compressed
     try:
         text: str | None = body.decode()
     except UnicodeDecodeError:

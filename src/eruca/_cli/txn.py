@@ -67,10 +67,10 @@ def list_(
 ) -> None:
     """List transactions: state, position and size in the commit log, time, producer group, message.
 
-    A prepared one waits for its producer, who is asked about it from time to time. One that was asked about too often
-    is given up, and kept in TRANS_CHECK_MAX_TIME_TOPIC. Brokers are asked for the message of every decided one if those
-    are wanted, which takes a while where there are many. With --store no broker is needed (but one may be running): the
-    table is made from the records of the commit log, and from nothing else.
+    A prepared transaction waits for its producer, which is asked about it from time to time. One that was asked about
+    too often is given up and kept in TRANS_CHECK_MAX_TIME_TOPIC. For decided transactions brokers are asked for each
+    message, which takes a while if there are many. With --store no broker is needed, although one may be running: the
+    list is made from the commit log alone.
 
     \b
     Examples:
@@ -129,7 +129,7 @@ def show(name: str, nameservers: str, output: str) -> None:
     try:
         body = message.body
     except WireError:
-        body = message.record.body  # as it came, packed
+        body = message.record.body  # still compressed
     whole = msgspec.to_builtins(row) | {
         "properties": message.all_properties,
         "body_base64": base64.b64encode(body).decode(),
@@ -211,7 +211,7 @@ def _check_choice(ids: tuple[str, ...], everything: bool, group: str | None) -> 
 
 
 async def _choose(admin: Admin, ids: tuple[str, ...], state: State, group: str | None) -> list[Transaction | Deed]:
-    """The transactions that are meant; for an id that nobody knows what became of it: nothing."""
+    """Return the selected transactions, and an outcome for each id that is unknown."""
     if not ids:
         rows = await transactions.list_transactions(admin, {state})
         return [row for row in rows if group in (None, row.producer_group)]

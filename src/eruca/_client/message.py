@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from eruca._client.namespaces import unwrap, unwrap_queue
 from eruca._wire.bodies import MessageQueue
@@ -14,7 +14,10 @@ from eruca._wire.ids import encode_offset_id
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.properties import KEYS, ORIGIN_MESSAGE_ID, RESERVED, RETRY_TOPIC, TAGS, UNIQ_KEY, split_keys
 from eruca._wire.record import Record, user_body
-from eruca.errors import WireError
+from eruca.errors import ErucaError, SerializationError, WireError
+
+# Turns the body of a message into what `value` returns.
+Decode: TypeAlias = Callable[[bytes], Any]
 
 
 class Outcome(Enum):
@@ -43,17 +46,28 @@ class Settle(Protocol):
 class ReceivedMessage:
     """What a received message says. Everything is read from the record when it is asked for."""
 
-    __slots__ = ("_body", "_namespace", "_properties", "attempts", "queue", "record", "retry_level")
+    __slots__ = (
+        "_body",
+        "_decode",
+        "_namespace",
+        "_properties",
+        "_value",
+        "delivery",
+        "queue",
+        "record",
+        "retry_level",
+    )
 
-    def __init__(self, record: Record, queue: MessageQueue, namespace: str = "") -> None:
+    def __init__(self, record: Record, queue: MessageQueue, namespace: str = "", decode: Decode | None = None) -> None:
         self.record = record
         # As the user knows it, like that of a receipt.
         self.queue = unwrap_queue(namespace, queue) if namespace else queue
-        # How often it was delivered before, to this group.
-        self.attempts = record.reconsume_times
+        # Which delivery to this group this is: 1 for the first.
+        self.delivery = record.reconsume_times + 1
         # The delay level after which it comes again, when its handler fails; 0 is the broker's choice.
         self.retry_level = 0
         self._namespace = namespace
+        self._decode = decode
         self._body: bytes | None = None
         self._properties: dict[str, str] | None = None
 
@@ -79,6 +93,30 @@ class ReceivedMessage:
         if self._body is None:
             self._body = user_body(self.record)
         return self._body
+
+    @property
+    def value(self) -> Any:
+        """The body, decoded by the `deserializer` of its consumer when this is first read; without one the body itself.
+
+        Raises SerializationError for a body that cannot be decoded. In a handler that is a failure like any other.
+        """
+        try:
+            return self._value
+        except AttributeError:
+            pass
+        self._value: Any = self._read_value()
+        return self._value
+
+    def _read_value(self) -> Any:
+        body = self.body
+        if self._decode is None:
+            return body
+        try:
+            return self._decode(body)
+        except ErucaError as error:
+            raise SerializationError(f"the body of {self!r} cannot be decoded: {error}", hint="") from error
+        except Exception as error:
+            raise SerializationError(f"the body of {self!r} cannot be decoded: {error!r}") from error
 
     @property
     def tags(self) -> str:
@@ -113,8 +151,14 @@ class ReceivedMessage:
         return encode_offset_id(self.record.store_host, self.record.position)
 
     @property
+    def origin_topic(self) -> str:
+        """The topic it was first sent to, also when it is a retry or a dead letter."""
+        topic = self._find(RETRY_TOPIC) or self.record.topic
+        return unwrap(self._namespace, topic) if self._namespace else topic
+
+    @property
     def origin_id(self) -> str:
-        """The broker's id of the message before any retry."""
+        """The broker's id of the message that was first sent, also when it is a retry or a dead letter."""
         return self._find(ORIGIN_MESSAGE_ID) or self.offset_id
 
     @property
@@ -159,36 +203,51 @@ class ReceivedMessage:
 
 
 class Message(ReceivedMessage):
-    """A received message, and a say in what becomes of it."""
+    """A received message, and a say in what becomes of it.
+
+    In `async for`, acknowledge every message. A handler need not: its return or exception decides about all messages
+    that it has not acknowledged by itself.
+    """
 
     __slots__ = ("_settle",)
 
-    def __init__(self, record: Record, queue: MessageQueue, namespace: str = "", settle: Settle | None = None) -> None:
-        super().__init__(record, queue, namespace)
+    def __init__(
+        self,
+        record: Record,
+        queue: MessageQueue,
+        namespace: str = "",
+        settle: Settle | None = None,
+        decode: Decode | None = None,
+    ) -> None:
+        super().__init__(record, queue, namespace, decode)
+        # Until somebody has said what becomes of it.
         self._settle = settle
 
-    @property
-    def wants_answer(self) -> bool:
-        """Does anybody wait to be told what becomes of it? The return of a handler says it already."""
-        return self._settle is not None
-
     async def ack(self) -> None:
-        """It is done. Only for messages of `async for`; a handler just returns."""
-        if self._settle is not None:
-            await self._settle.ack(self)
+        """It is done."""
+        settle = self._take_settle()
+        if settle is not None:
+            await settle.ack(self)
 
     async def retry(self, *, delay_level: int = 0) -> None:
-        """Deliver it again later: after `delay_level`, or by default later each time."""
+        """Deliver it again later: after `delay_level`, or by default later each time. Raises ErucaError.
+
+        A single message of an ordered queue cannot be retried.
+        """
         if self._settle is not None:
             await self._settle.retry(self, delay_level)
+            self._settle = None
 
     async def bury(self) -> None:
-        """Send it to the dead letters of the group."""
+        """Send it to the dead letters of the group. Raises ErucaError."""
         if self._settle is not None:
             await self._settle.retry(self, -1)
+            self._settle = None
 
-
-Handler = Callable[[Message], Awaitable[Outcome | None] | Outcome | None]
+    def _take_settle(self) -> Settle | None:
+        """Whom to tell what becomes of it; None when that was said before. In any thread."""
+        settle, self._settle = self._settle, None
+        return settle
 
 
 def _to_time(time_ms: int) -> datetime:

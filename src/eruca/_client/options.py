@@ -100,8 +100,9 @@ def choose_options(nameservers: str | Sequence[str] | None, options: ClientOptio
     chosen = options or ClientOptions()
     if nameservers is None:
         return chosen
-    if not isinstance(nameservers, str):
-        if not isinstance(nameservers, Sequence) or not all(isinstance(item, str) for item in nameservers):
-            raise ConfigError(f"nameservers={nameservers!r:.80}: expected a str or a list of them, each host:port")
-        nameservers = ";".join(nameservers)
-    return replace(chosen, nameservers=nameservers)
+    given: object = nameservers
+    if isinstance(given, str):
+        return replace(chosen, nameservers=given)
+    if not isinstance(given, Sequence) or not all(isinstance(item, str) for item in given):
+        raise ConfigError(f"nameservers={given!r:.80}: expected a str or a list of them, each host:port")
+    return replace(chosen, nameservers=";".join(given))

@@ -1,4 +1,4 @@
-"""Starting and stopping clients, also by SIGTERM, with which containers are stopped."""
+"""Starting and stopping clients, also by SIGTERM, with which containers are stopped, and by SIGINT (Ctrl-C)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import logging
 import signal
 import threading
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from signal import SIG_DFL
 from types import TracebackType
 from typing import Self
@@ -38,26 +39,58 @@ class Client(ABC):
     ) -> None:
         await self.close()
 
+    @property
+    def _is_started(self) -> bool:
+        """Was it started, and not closed? Then it warns when it is forgotten."""
+        return False
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # its constructor may have failed
+            if self._is_started:
+                warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=1)
+
+
+def describe_client(
+    client: Client, group: str, topics: Iterable[str], *, was_closed: bool, name: str | None = None
+) -> str:
+    """What `repr` says of a client: its group, its topics, and whether it runs."""
+    state = "running" if client._is_started else "closed" if was_closed else "not started"
+    return f"<{name or type(client).__name__} of group {group}, topics {', '.join(topics) or '(none)'}, {state}>"
+
 
 class _Termination:
-    """SIGTERM for all clients that run in one loop: when the last one has ended cleanly, the process exits."""
+    """Signals that end a program, for all clients that run in one loop: when the last has ended, the program does."""
 
     def __init__(self) -> None:
         self.came = asyncio.Event()
+        self.number = 0
+        # The signals that have our handler.
+        self.watched: list[signal.Signals] = []
         self.running = 0
         self.all_ended = asyncio.Event()
 
+    def take(self, number: signal.Signals) -> None:
+        """A signal came: let the clients end."""
+        log.info("%s: the clients end what they began", number.name)
+        self.number = number
+        self.came.set()
 
-# The loop that has our handler for SIGTERM, which only the main thread can have.
+    def make_exit(self) -> BaseException:
+        """What the program ends with."""
+        return KeyboardInterrupt() if self.number == signal.SIGINT else SystemExit(SIGTERM_STATUS)
+
+
+# The loop that has our handlers for signals, which only the main thread can have.
 _terminations: dict[asyncio.AbstractEventLoop, _Termination] = {}
 
 
 async def run_until_stopped(client: Client, find_ended: Callable[[], asyncio.Event]) -> None:
-    """Run a client until this task is cancelled, it has ended, or SIGTERM comes, and then close it.
+    """Run a client until this task is cancelled, it has ended, or SIGTERM or SIGINT comes, and then close it.
 
-    SIGTERM ends in SystemExit, unless the program has a handler of its own for it.
+    SIGTERM ends in SystemExit and SIGINT in KeyboardInterrupt, unless the program has handlers of its own for them.
+    `asyncio.run` has one for SIGINT: it cancels the task, which closes the client too.
     """
-    with _watch_sigterm() as termination:
+    with _watch_signals() as termination:
         try:
             await client.start()
             ended = find_ended()
@@ -74,7 +107,7 @@ async def run_until_stopped(client: Client, find_ended: Callable[[], asyncio.Eve
         if termination is not None and termination.came.is_set():
             # Others in this loop may still be ending what they began; the exit would cut that off.
             await termination.all_ended.wait()
-            raise SystemExit(SIGTERM_STATUS)
+            raise termination.make_exit()
 
 
 async def _wait_for_first(*events: asyncio.Event) -> None:
@@ -87,18 +120,12 @@ async def _wait_for_first(*events: asyncio.Event) -> None:
 
 
 @contextmanager
-def _watch_sigterm() -> Iterator[_Termination | None]:
-    """What tells of SIGTERM, if it would just kill the process and this thread is the one that gets signals."""
+def _watch_signals() -> Iterator[_Termination | None]:
+    """What tells of signals that would just end the program, if this thread is the one that gets signals."""
     loop = asyncio.get_running_loop()
     termination = _terminations.get(loop)
-    if termination is None and _can_watch():
-        termination = _Termination()
-        try:
-            loop.add_signal_handler(signal.SIGTERM, _terminate, termination)
-        except (NotImplementedError, RuntimeError, ValueError):  # not on every platform
-            termination = None
-        else:
-            _terminations[loop] = termination
+    if termination is None and threading.current_thread() is threading.main_thread():
+        termination = _begin_watching(loop)
     if termination is not None:
         termination.running += 1
         termination.all_ended.clear()
@@ -107,13 +134,21 @@ def _watch_sigterm() -> Iterator[_Termination | None]:
     finally:
         if termination is not None and not termination.running and _terminations.get(loop) is termination:
             del _terminations[loop]
-            loop.remove_signal_handler(signal.SIGTERM)
+            for number in termination.watched:
+                loop.remove_signal_handler(number)
 
 
-def _can_watch() -> bool:
-    return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is SIG_DFL
-
-
-def _terminate(termination: _Termination) -> None:
-    log.info("terminated: the clients end what they began")
-    termination.came.set()
+def _begin_watching(loop: asyncio.AbstractEventLoop) -> _Termination | None:
+    termination = _Termination()
+    for number, usual in ((signal.SIGTERM, SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) is not usual:
+            continue
+        try:
+            loop.add_signal_handler(number, termination.take, number)
+        except (NotImplementedError, RuntimeError, ValueError):  # not on every platform
+            continue
+        termination.watched.append(number)
+    if not termination.watched:
+        return None
+    _terminations[loop] = termination
+    return termination

@@ -297,7 +297,7 @@ class ConsumeTrace:
                     group=self._group,
                     request_id=request_id,
                     message_id=message.message_id,
-                    retries=message.attempts,
+                    retries=message.delivery - 1,
                     keys=message.all_properties.get(KEYS, ""),
                 )
             )

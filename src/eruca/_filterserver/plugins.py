@@ -50,7 +50,7 @@ class FilterClass(ABC):
 def load_plugins(directory: Path) -> dict[str, FilterClass]:
     """Import every Python file in a directory and instantiate its filter classes, by name. Raises ConfigError."""
     if not directory.is_dir():
-        raise ConfigError(f"filterPluginPath={directory}: the directory does not exist")
+        raise ConfigError(f"filterPluginPath={directory}: there is no such directory")
     _check_owned(directory)
     found: dict[str, FilterClass] = {}
     for path in sorted(directory.glob("*.py")):

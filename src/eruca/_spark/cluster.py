@@ -1,8 +1,8 @@
-"""A cluster seen from code that may block: planners and tasks of Spark are plain functions in processes of their own.
+"""A blocking view of a cluster: planners and tasks of Spark are plain functions in processes of their own.
 
-The client is asynchronous, so each `Cluster` has an event loop that runs only while something is asked for: no thread,
-and what came in between waits in the sockets. An `Access` says how to reach a cluster and travels to the tasks; secrets
-do not travel with it, each process reads them from its environment or its file.
+The client is asynchronous, so each `Cluster` has an event loop that runs only during a call. There is no thread; data
+that arrives between calls waits in the sockets. An `Access` says how to reach a cluster and is sent to the tasks.
+Secrets are not part of it: each process reads them from its environment or its file.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -25,25 +26,30 @@ from eruca._client.session.calls import Calls
 from eruca._client.session.routes import Route
 from eruca._ground.backoff import Backoff
 from eruca._ground.badjson import BAD_JSON
+from eruca._ground.durations import Duration, to_ms
 from eruca._spark.optiontable import SourceOption, read_count, read_duration_ms, read_flag, read_text
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_CONSUMER_GROUP
-from eruca.errors import ConfigError, ConnectFailed, NetError, NoRoute
+from eruca.errors import ConfigError, NetError, NoRoute
 
 _Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
 
-# The pauses between two tries when a server is away.
+# Pauses between two attempts when a server does not answer.
 RETRIES = Backoff(0.2, 5.0, jitter=0.2)
 
 ACCESS_OPTIONS = (
-    SourceOption("nameServer", read_text, "", "where the name servers are, host:port separated by `;`"),
+    SourceOption("nameServer", read_text, "", "addresses of the name servers, host:port, separated by `;`"),
     SourceOption(
-        "accessFile", read_text, "", "a JSON file with accessKey and secretKey on every node, instead of environment"
+        "accessFile",
+        read_text,
+        "",
+        "a JSON file with accessKey and secretKey, on every node; the default is the environment",
     ),
-    SourceOption("tls", read_flag, False, "talk to the servers over TLS"),
-    SourceOption("tlsCaFile", read_text, "", "certificates of those who sign the servers' ones, a file on every node"),
-    SourceOption("requestTimeout", read_duration_ms, 5000, "how long one question to a server may take, as 5s"),
-    SourceOption("retries", read_count(0), 6, "how often a question that failed is asked again"),
+    SourceOption("tls", read_flag, False, "connect to the servers over TLS"),
+    SourceOption("tlsCaFile", read_text, "", "CA certificates that sign those of the servers, a file on every node"),
+    SourceOption("requestTimeout", read_duration_ms, 5000, "timeout of one request, for example 5s"),
+    SourceOption("retries", read_count(0), 6, "how often a failed request is tried again"),
 )
 
 
@@ -61,30 +67,37 @@ class Access:
     access_file: str = ""
     tls: bool = False
     tls_ca_file: str = ""
-    timeout_ms: int = 5000
+    # How long one request may take.
+    timeout: Duration = 5.0
+    # How often a failed request is tried again.
     retries: int = 6
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Access:
-        """From the options of a source or sink. Raises ConfigError when nobody is named."""
+        """Read the options of a source or sink. Raises ConfigError if no name server is given."""
         if not values["nameServer"]:
             raise ConfigError(
-                "option nameServer is missing", hint='say where the cluster is: .option("nameServer", "127.0.0.1:9876")'
+                "option nameServer is missing", hint='for example .option("nameServer", "127.0.0.1:9876")'
             )
         access = cls(
             values["nameServer"],
             values["accessFile"],
             values["tls"],
             values["tlsCaFile"],
-            values["requestTimeout"],
+            values["requestTimeout"] / 1000,
             values["retries"],
         )
-        access.make_client_options()  # a wrong file fails here and not in a task
+        access.make_client_options()  # a wrong file fails here, not in a task
         return access
 
+    @property
+    def timeout_ms(self) -> int:
+        """How long one request may take, in milliseconds."""
+        return to_ms("timeout", self.timeout)
+
     def make_client_options(self) -> ClientOptions:
-        """The settings of a client in this process."""
-        options = ClientOptions(nameservers=self.nameserver, call_timeout=self.timeout_ms / 1000)
+        """Return the options of a client in this process. Raises ConfigError if a file cannot be read."""
+        options = ClientOptions(nameservers=self.nameserver, call_timeout=self.timeout)
         if self.access_file:
             try:
                 keys = msgspec.json.decode(Path(self.access_file).read_bytes(), type=_Keys)
@@ -127,7 +140,7 @@ class Cluster:
         self.close()
 
     def open(self) -> None:
-        """Get ready; nobody is asked yet."""
+        """Create the event loop; no connection is made yet."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._loop.run_until_complete(self._admin.__aenter__())
@@ -142,23 +155,23 @@ class Cluster:
                 loop.close()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Do something asynchronous, and wait for it."""
+        """Run a coroutine and wait for its result."""
         self.open()
         assert self._loop is not None
         return self._loop.run_until_complete(work)
 
     @property
     def admin(self) -> Admin:
-        """Everything one can ask a cluster; its coroutines go through `run`."""
+        """The administration API of the cluster; pass its coroutines to `run`."""
         return self._admin
 
     @property
     def calls(self) -> Calls:
-        """Typed questions to servers; its coroutines go through `run`."""
+        """Typed requests to servers; pass its coroutines to `run`."""
         return self._admin.calls
 
     async def insist(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Ask again when a server is away for a moment, with pauses that grow."""
+        """Retry a request while a server does not answer, with increasing pauses."""
         for failures in count(1):
             try:
                 return await ask()
@@ -173,78 +186,76 @@ class Cluster:
     # -- topics and queues -------------------------------------------------------------------------------------------
 
     def list_topics(self) -> list[str]:
-        """The names of all topics."""
+        """Return the names of all topics."""
         return self.run(self.insist(self._admin.list_topics))
 
     def find_route(self, topic: str) -> Route | None:
-        """Where a topic is, asked now; None when there is no such topic."""
+        """Look up the route of a topic; returns None if the topic does not exist."""
         return self.run(self.insist(lambda: self._admin.find_route(topic)))
 
     def list_queues(self, topics: Iterable[str]) -> dict[str, list[MessageQueue]]:
-        """The queues of topics that can be read, asked now; a topic that does not exist is not among them."""
+        """Look up the readable queues of topics; topics that do not exist are left out."""
         routes = {topic: self.find_route(topic) for topic in topics}
         return {topic: list(route.read_queues) for topic, route in routes.items() if route is not None}
 
     def find_address(self, queue: MessageQueue) -> str:
-        """Where the broker of a queue is, its master if there is one. Raises ConnectFailed."""
+        """Return the address of the broker of a queue, of its master if there is one. Raises ConnectFailed."""
         routes = self._admin.routes
         if routes.find_address(queue.broker_name) is None:
             self.find_route(queue.topic)
-        address = routes.find_address(queue.broker_name)
-        if address is None:
-            raise ConnectFailed(f"broker {queue.broker_name} has no address now", hint="is it running?")
-        return address
+        return routes.require_address(queue.broker_name)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def ask_each(
         self, queues: Collection[MessageQueue], ask: Callable[[str, MessageQueue], Coroutine[Any, Any, _Result]]
     ) -> dict[MessageQueue, _Result]:
-        """Ask the broker of each queue something, all at the same time; `ask` gets address and queue."""
+        """Ask the broker of each queue, all at the same time, with retries; `ask` gets the address and the queue."""
+        return self.gather(queues, lambda queue: self.insist(partial(self.ask_broker, queue, ask)))
 
-        async def ask_one(queue: MessageQueue) -> _Result:
-            async def once() -> _Result:
-                address = self._admin.routes.find_address(queue.broker_name)
-                if address is None:
-                    await self._admin.find_route(queue.topic)
-                    address = self._admin.routes.find_address(queue.broker_name)
-                if address is None:
-                    raise ConnectFailed(f"broker {queue.broker_name} has no address now", hint="is it running?")
-                try:
-                    return await ask(address, queue)
-                except NetError:
-                    # It may be somewhere else by now.
-                    await self._admin.find_route(queue.topic)
-                    raise
+    async def ask_broker(self, queue: MessageQueue, ask: Callable[[str, MessageQueue], Awaitable[_Result]]) -> _Result:
+        """Ask the broker of a queue once; after a network error its address is looked up for the next attempt."""
+        routes = self._admin.routes
+        if routes.find_address(queue.broker_name) is None:
+            await self._admin.find_route(queue.topic)
+        address = routes.require_address(queue.broker_name)
+        try:
+            return await ask(address, queue)
+        except NetError:
+            await self._admin.find_route(queue.topic)
+            raise
 
-            return await self.insist(once)
+    def gather(
+        self, items: Collection[_Item], ask: Callable[[_Item], Coroutine[Any, Any, _Result]]
+    ) -> dict[_Item, _Result]:
+        """Ask something about each item, all at the same time, and wait for the answers."""
 
         async def ask_all() -> list[_Result]:
-            return list(await asyncio.gather(*[ask_one(queue) for queue in queues]))
+            return list(await asyncio.gather(*[ask(item) for item in items]))
 
-        return dict(zip(queues, self.run(ask_all()), strict=True))
+        return dict(zip(items, self.run(ask_all()), strict=True))
 
     def find_begins(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
-        """The first offset each queue still has."""
+        """Return the first offset that each queue still has."""
         found = self.ask_each(queues, self.calls.find_min_offset)
         return {queue: max(0, offset) for queue, offset in found.items()}
 
     def find_ends(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
-        """The offset behind the last message of each queue."""
+        """Return the offset after the last message of each queue."""
         return self.ask_each(queues, self.calls.find_max_offset)
 
     def find_since(self, queues: Collection[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
-        """The offset of the first message that was stored at a time or later, in each queue."""
+        """Return the offset of the first message stored at a time or later, in each queue."""
         return self.ask_each(
             queues, lambda address, queue: find_offset_since(self.calls, address, TOOLS_CONSUMER_GROUP, queue, time_ms)
         )
 
     def read_group(self, group: str, queues: Collection[MessageQueue]) -> dict[MessageQueue, int | None]:
-        """The committed offset of a group in each queue; None where it has none."""
+        """Return the committed offset of a group in each queue; None where it has none."""
         return self.ask_each(queues, lambda address, queue: self.calls.read_offset(address, group, queue))
 
     def commit_group(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit offsets of a group; each broker says that it has them."""
+        """Commit offsets of a group and wait until every broker has acknowledged them."""
 
         async def commit(address: str, queue: MessageQueue) -> None:
             await self.calls.write_offset(address, group, queue, offsets[queue], wait=True)

@@ -1,4 +1,4 @@
-"""The columns of a message as Spark sees it, and what a query asks for of them."""
+"""The columns of a message in Spark, and the selection of those that a query asks for."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eruca._spark.guessing import guess_name
+from eruca._spark.suggestions import suggest_name
 from eruca.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name and its type in both worlds."""
+    """One column: its name, and its type in Spark and Arrow."""
 
     name: str
     spark: DataType
     arrow: pa.DataType
-    # Every message has it.
+    # Every message has a value.
     always: bool = False
     nullable: bool = True
 
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
-# What a message has wherever it is read.
+# The columns of every source.
 MESSAGE_COLUMNS: Final = (
     Column("topic", StringType(), pa.string(), always=True),
     Column("broker", StringType(), pa.string(), always=True),
@@ -59,7 +59,7 @@ MESSAGE_COLUMNS: Final = (
     Column("transactionState", StringType(), pa.string(), always=True),
     Column("properties", MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string()), always=True),
 )
-# What only the files tell.
+# The additional columns of store files.
 STORE_COLUMNS: Final = (
     *MESSAGE_COLUMNS,
     Column("physicalOffset", LongType(), pa.int64(), always=True),
@@ -69,7 +69,7 @@ STORE_COLUMNS: Final = (
 
 
 def tighten(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The same columns; those that every message has are not nullable, and Spark looks at each value less often."""
+    """Return the columns with those that every message has as NOT NULL, which is cheaper for Spark to read."""
     return tuple(_tighten(column) if column.always else column for column in columns)
 
 
@@ -85,33 +85,33 @@ def _tighten(column: Column) -> Column:
 
 
 def make_schema(columns: Sequence[Column]) -> StructType:
-    """The schema Spark is told."""
+    """Return the Spark schema of columns."""
     return StructType([StructField(column.name, column.spark, column.nullable) for column in columns])
 
 
 def make_arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """The schema Arrow batches have; it must match Spark's to the letter."""
+    """Return the schema of Arrow batches; it must match Spark's exactly."""
     return pa.schema([pa.field(column.name, column.arrow, column.nullable) for column in columns])
 
 
 def choose_columns(asked: StructType, known: Sequence[Column], *, tight: bool = False) -> tuple[Column, ...]:
-    """The columns of a schema the user gave, in its order; if `tight`, what is always there may be NOT NULL.
+    """Return the columns of a user's schema, in its order; if `tight`, columns without nulls may be NOT NULL.
 
-    Raises ConfigError, which names the nearest right one.
+    Raises ConfigError, with a suggestion for a misspelt name.
     """
     by_name = {column.name: column for column in known}
     chosen: list[Column] = []
     for field in asked.fields:
         column = by_name.get(field.name)
         if column is None:
-            guess = guess_name(field.name, by_name, f"there are {', '.join(by_name)}")
+            guess = suggest_name(field.name, by_name, f"the columns are {', '.join(by_name)}")
             raise ConfigError(f"a message has no column {field.name}", hint=guess)
         if field.dataType.simpleString() != column.spark.simpleString():
             raise ConfigError(
                 f"column {field.name} is {column.spark.simpleString()}, not {field.dataType.simpleString()}",
-                hint="read it as it is and cast it afterwards",
+                hint="read it with this type and cast it afterwards",
             )
-        # Arrow and Spark must agree to the letter, and Spark would say so in the first task only.
+        # Arrow and Spark must agree exactly, and Spark would fail only in the first task.
         forms = (column, _tighten(column)) if tight and column.always else (column,)
         fitting = next(
             (form for form in forms if (form.spark, form.nullable) == (field.dataType, field.nullable)), None
@@ -120,5 +120,5 @@ def choose_columns(asked: StructType, known: Sequence[Column], *, tight: bool = 
             raise ConfigError(f"column {field.name} may be null", hint="leave NOT NULL out of the schema")
         chosen.append(fitting)
     if not chosen:
-        raise ConfigError("the schema has no columns", hint="name at least one, or leave .schema(...) out")
+        raise ConfigError("the schema has no columns", hint="list at least one, or leave out .schema(...)")
     return tuple(chosen)

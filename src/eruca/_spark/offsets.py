@@ -1,7 +1,7 @@
-"""Offsets of queues as JSON: those Spark keeps in a checkpoint, and those a user writes into an option.
+"""Offsets of queues as JSON: those in a Spark checkpoint, and those in an option.
 
-Spark compares offsets of a stream as text, so what it is given has its keys in order. What a user writes is a tree of
-topic, broker and queue; a value may stand at any height and counts for everything below it.
+Spark compares the offsets of a stream as text, so their keys are sorted. In an option, offsets are a tree of topic,
+broker and queue; a value at any level applies to everything below it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from eruca._spark.guessing import guess_name
+from eruca._spark.suggestions import suggest_name
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError, OffsetLost
 
 Offsets = dict[MessageQueue, int]
-# What users write for the two ends of a queue.
+# How options denote the two ends of a queue.
 EARLIEST: Final = -2
 LATEST: Final = -1
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
@@ -23,7 +23,7 @@ _TOPICS: Final = "topics"
 
 
 def name_queue(queue: MessageQueue) -> str:
-    """A queue as errors and logs call it."""
+    """Return the name of a queue for errors and logs."""
     return f"{queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
 
 
@@ -31,7 +31,7 @@ def name_queue(queue: MessageQueue) -> str:
 
 
 def encode_offsets(offsets: Mapping[MessageQueue, int], **extra: Any) -> dict[str, Any]:
-    """Offsets as a dictionary that becomes JSON, always with the same order of keys."""
+    """Return offsets as a dictionary for JSON, with sorted keys."""
     topics: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(offsets, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id)):
         by_broker = topics.setdefault(queue.topic, {})
@@ -40,7 +40,7 @@ def encode_offsets(offsets: Mapping[MessageQueue, int], **extra: Any) -> dict[st
 
 
 def decode_offsets(given: str | Mapping[str, Any]) -> Offsets:
-    """The opposite of `encode_offsets`. Raises OffsetLost for what is none, as a checkpoint of another source."""
+    """Undo `encode_offsets`. Raises OffsetLost if these are not offsets, for example those of another source."""
     try:
         tree = json.loads(given) if isinstance(given, str) else given
         return {
@@ -51,7 +51,7 @@ def decode_offsets(given: str | Mapping[str, Any]) -> Offsets:
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         raise OffsetLost(
-            f"these are not offsets of ours: {str(given)[:200]}", hint="is the checkpoint that of another query?"
+            f"the checkpoint has no offsets of this source: {str(given)[:200]}", hint="does it belong to another query?"
         ) from None
 
 
@@ -59,7 +59,7 @@ def decode_offsets(given: str | Mapping[str, Any]) -> Offsets:
 
 
 class QueueTree:
-    """Values by topic, broker and queue, as a user wrote them."""
+    """Values by topic, broker and queue, as given in an option."""
 
     def __init__(self, tree: Mapping[str, Any]) -> None:
         self._tree = tree
@@ -72,11 +72,11 @@ class QueueTree:
 
     @property
     def topics(self) -> list[str]:
-        """The topics it names."""
+        """The topics in the tree."""
         return list(self._tree)
 
     def list_values(self) -> list[Any]:
-        """All values, wherever they stand."""
+        """Return all values, at any level."""
 
         def walk(node: Any) -> Iterator[Any]:
             if isinstance(node, Mapping):
@@ -88,7 +88,7 @@ class QueueTree:
         return list(walk(self._tree))
 
     def find(self, queue: MessageQueue) -> Any:
-        """The value for a queue, or None when the tree says nothing of it."""
+        """Return the value of a queue, or None if the tree has none."""
         found: Any = self._tree
         for name in (queue.topic, queue.broker_name, str(queue.queue_id)):
             if not isinstance(found, Mapping):
@@ -99,7 +99,7 @@ class QueueTree:
         return found
 
     def check(self, option: str, queues: Iterable[MessageQueue]) -> None:
-        """Refuse names that none of these queues has: a misspelt one would be read from its beginning."""
+        """Raise ConfigError for unknown names: a queue with a misspelt name would be read from its beginning."""
         known = list(queues)
         topics = {queue.topic for queue in known}
         for topic, by_broker in self._tree.items():
@@ -121,17 +121,17 @@ def _refuse_unknown(option: str, what: str, name: str, known: set[str]) -> None:
         return
     listed = ", ".join(sorted(known)[:20]) or "none"
     raise ConfigError(
-        f"{option} names {name}, which is not a {what} that is read",
-        hint=guess_name(name, known, f"there are: {listed}"),
+        f"{option} contains {name}, which is not a {what} that is read",
+        hint=suggest_name(name, known, f"known: {listed}"),
     )
 
 
 def read_tree(text: str, read_leaf: Callable[[Any], Any], example: str) -> QueueTree:
-    """Read JSON of topic, broker and queue. Raises ValueError, which shows the example."""
+    """Parse JSON of topic, broker and queue. Raises ValueError with an example."""
     try:
         tree = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"no JSON: {error}; expected for example {example}") from None
+        raise ValueError(f"not JSON: {error}; expected for example {example}") from None
     if not isinstance(tree, dict) or not tree:
         raise ValueError(f"expected for example {example}")
 
@@ -148,7 +148,7 @@ def read_tree(text: str, read_leaf: Callable[[Any], Any], example: str) -> Queue
 
 
 def read_offset(value: Any) -> int:
-    """One offset of a user: a number, -2 or `earliest`, -1 or `latest`."""
+    """Parse one offset: a number, -2 or `earliest`, -1 or `latest`."""
     if isinstance(value, str):
         word = _WORDS.get(value.lower())
         if word is not None:

@@ -1,7 +1,7 @@
 """Options of a data source, declared once: each with its reader, its default and a line of help.
 
-Spark gives options as text and does not mind their case. A name that is not in the table fails when the query is
-planned, with the nearest right one: a misspelt `startingOffset` must not read everything from the beginning.
+Spark passes options as text and ignores their case. An unknown name fails when the query is planned, with a suggestion:
+a misspelt `startingOffset` must not read everything from the beginning.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eruca._spark.guessing import guess_name
+from eruca._spark.suggestions import suggest_name
 from eruca.errors import ConfigError
 
 Reader = Callable[[str], Any]
 
-# What Spark itself puts among the options of a source or sink.
+# Options that Spark itself adds to those of a source or sink.
 _SPARKS_OWN: Final = frozenset(
     {
         "path",
@@ -54,7 +54,7 @@ class OptionTable:
         self._by_name = {option.name.lower(): option for option in self.options}
 
     def read(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """The value of every option by its name. Raises ConfigError for a name or value that is not right."""
+        """Return the value of every option by name. Raises ConfigError for an unknown name or a wrong value."""
         values = {option.name: option.default for option in self.options}
         for name, text in given.items():
             option = self._by_name.get(name.lower())
@@ -72,7 +72,7 @@ class OptionTable:
 
     def _refuse_name(self, name: str) -> ConfigError:
         names = [option.name for option in self.options]
-        guess = guess_name(name, names, f"it has {', '.join(names)}")
+        guess = suggest_name(name, names, f"the options are {', '.join(names)}")
         return ConfigError(f"{self.who} has no option {name}", hint=guess)
 
 
@@ -80,14 +80,14 @@ class OptionTable:
 
 
 def read_text(text: str) -> str:
-    """Any text but none."""
+    """Read a text that is not empty."""
     if not text:
         raise ValueError("it is empty")
     return text
 
 
 def read_flag(text: str) -> bool:
-    """True or false."""
+    """Read true or false."""
     if text.lower() in _TRUE:
         return True
     if text.lower() in _FALSE:
@@ -96,20 +96,20 @@ def read_flag(text: str) -> bool:
 
 
 def read_choice(*choices: str) -> Reader:
-    """One of some words, in any case."""
+    """Return a reader of one of some words, in any case."""
 
     def read(text: str) -> str:
         for choice in choices:
             if text.lower() == choice.lower():
                 return choice
-        guess = guess_name(text.lower(), choices)
+        guess = suggest_name(text.lower(), choices)
         raise ValueError(f"expected one of {', '.join(choices)}" + (guess and f"; {guess}"))
 
     return read
 
 
 def read_count(least: int = 1) -> Reader:
-    """A whole number with a lower bound."""
+    """Return a reader of whole numbers with a lower bound."""
 
     def read(text: str) -> int:
         try:
@@ -124,7 +124,7 @@ def read_count(least: int = 1) -> Reader:
 
 
 def read_bytes(text: str) -> int:
-    """A number of bytes, also with k, m or g."""
+    """Read a number of bytes, optionally with the suffix k, m or g."""
     number, unit = text.lower().removesuffix("b").removesuffix("i"), ""
     if number[-1:] in _UNITS:
         number, unit = number[:-1], number[-1:]
@@ -138,7 +138,7 @@ def read_bytes(text: str) -> int:
 
 
 def read_duration_ms(text: str) -> int:
-    """A time span in milliseconds, from `500ms`, `10s`, `5m`, `2h`, `1d`, or a number of milliseconds."""
+    """Read a time span in milliseconds from `500ms`, `10s`, `5m`, `2h`, `1d`, or a number of milliseconds."""
     lower = text.lower()
     for unit in ("ms", "s", "m", "h", "d"):
         if lower.endswith(unit):
@@ -151,5 +151,5 @@ def read_duration_ms(text: str) -> int:
     except ValueError:
         raise ValueError("expected a time span, for example 500ms, 10s, 5m, 2h or 1d") from None
     if span < 0:
-        raise ValueError("expected a span that is not negative")
+        raise ValueError("expected a time span of at least 0")
     return span

@@ -1,7 +1,7 @@
-"""From records to Arrow batches: the bytes of a pull answer and those of a commit log are the same, and so is this.
+"""From records to Arrow batches, for pull answers and commit logs alike: both have the same bytes.
 
-The loops are in `spark.kernel`; here buffers of the right size are made for them, and columns of the buffers. Only
-the columns that are asked for are read.
+The loops are in `spark.kernel`; this module allocates their buffers and turns the buffers into columns. Only selected
+columns are read.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from eruca.errors import WireError
 
 log = logging.getLogger(__name__)
 
-# A batch is large enough that what it costs by itself does not matter, and small enough to stay in the caches.
+# A batch is large enough to make its overhead negligible, and small enough to stay in the caches.
 BATCH_ROWS = 4_096
 BATCH_BYTES = 16 * 1024 * 1024
-# Properties of one record up to which names are compared with each other; more are parsed one by one.
+# Up to this many properties of a record are compared with each other; more are parsed one by one.
 _CROWD = 64
 # The order in which `Records.find_values` has them.
 _KEYS, _TAGS, _UNIQ_KEY = range(3)
 # By the two transaction bits of sysFlag.
 TRANSACTION_STATES = pa.array(["none", "prepared", "committed", "rolledBack"], pa.string())
 _TRANSACTION_SHIFT = 2
-# Times are cut to the years 1 to 9999: Spark and Python have no others, and one odd record must not stop a query.
+# Times are clipped to the years 1 to 9999: Spark and Python have no others, and one odd record must not stop a query.
 _FIRST_MS = -62_135_596_800_000
 _LAST_MS = 253_402_300_799_999
 
@@ -45,35 +45,35 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class Records:
-    """Records that lie in one buffer, and where."""
+    """Records in one buffer, and their positions."""
 
     buffer: Buffer | bytes
     spans: Ints
     count: int
-    # Where the first bytes lie that were not read.
+    # The position of the first byte that was not read.
     end: int
-    # Where the values of the properties that are columns lie, once somebody asked.
+    # The positions of the properties that are columns; found on first use.
     places: Ints | None = None
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Records:
-        """Only some of them."""
+        """Return the chosen records."""
         rows = self.spans.reshape(-1, columns.SPAN)[: self.count][chosen]
         return Records(self.buffer, np.ascontiguousarray(rows).reshape(-1), len(rows), self.end)
 
     def count_bytes(self, begins: int, ends: int) -> int:
-        """How many bytes lie between two numbers of the spans, over all records."""
+        """Return the number of bytes between two positions of the spans, over all records."""
         rows = self.spans.reshape(-1, columns.SPAN)[: self.count]
         return int(rows[:, ends].sum() - rows[:, begins].sum())
 
     def find_values(self) -> Ints:
-        """Where keys, tags and id lie; found for all three at once."""
+        """Return the positions of keys, tags and id; all three are found at once."""
         if self.places is None:
             self.places = np.empty(self.count * 6, np.int64)
             properties.find_values(self.buffer, self.spans, self.count, RAW_KEYS, RAW_TAGS, RAW_UNIQ_KEY, self.places)
         return self.places
 
     def slice(self, begin: int, end: int) -> Records:
-        """Those from one number to another."""
+        """Return the records from one index to another."""
         span = columns.SPAN
         return Records(self.buffer, self.spans[begin * span : end * span], end - begin, self.end)
 
@@ -95,7 +95,7 @@ def find_records(
 
 
 def split(records: Records, bytes_max: int = BATCH_BYTES) -> Iterator[Records]:
-    """Pieces of at most so many bytes, but at least one record each."""
+    """Split into parts of at most `bytes_max` bytes, but at least one record each."""
     ends = records.spans.reshape(-1, columns.SPAN)[: records.count, 4]
     starts = records.spans.reshape(-1, columns.SPAN)[: records.count, 0]
     sums = np.cumsum(ends - starts)
@@ -108,33 +108,33 @@ def split(records: Records, bytes_max: int = BATCH_BYTES) -> Iterator[Records]:
 
 
 def read_int32(records: Records, where: int, behind: int = 0) -> npt.NDArray[np.int32]:
-    """A field of 4 bytes of every record: where it lies with IPv4 hosts, and behind how many hosts."""
+    """Read a 4-byte field of every record: its position with IPv4 hosts, and the number of hosts before it."""
     out = np.empty(records.count, np.int32)
     columns.take_int32(records.buffer, records.spans, records.count, where, behind, out)
     return out
 
 
 def read_int64(records: Records, where: int, behind: int = 0) -> Ints:
-    """A field of 8 bytes of every record."""
+    """Read an 8-byte field of every record."""
     out = np.empty(records.count, np.int64)
     columns.take_int64(records.buffer, records.spans, records.count, where, behind, out)
     return out
 
 
 def read_sys_flags(records: Records) -> npt.NDArray[np.int32]:
-    """The sysFlag of every record."""
+    """Read the sysFlag of every record."""
     return read_int32(records, 36)
 
 
 def check_crcs(records: Records) -> npt.NDArray[np.bool_]:
-    """Whether the CRC of each body is right."""
+    """Return whether the CRC of each body is correct."""
     out = np.empty(records.count, np.uint8)
     columns.check_crcs(records.buffer, records.spans, records.count, out)
     return out.view(np.bool_)
 
 
 class RecordParser:
-    """Makes batches with the columns that were asked for."""
+    """Converts records to batches with the selected columns."""
 
     def __init__(self, columns: Sequence[Column], *, decompress_bodies: bool = True) -> None:
         self.schema = make_arrow_schema(columns)
@@ -142,7 +142,7 @@ class RecordParser:
         self._decompress = decompress_bodies
 
     def parse(self, records: Records, broker: str = "") -> pa.RecordBatch:
-        """One batch of all records."""
+        """Return one batch of all records."""
         arrays: list[pa.Array] = []
         for column in self._columns:
             if column.name == "broker":
@@ -168,7 +168,7 @@ def _make_binary(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8], ki
 
 
 def _is_text(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> bool:
-    """Is all of it UTF-8? Names that are not may become equal when they are made so."""
+    """Whether all of it is UTF-8. Names that are not could become equal when decoded with replacement characters."""
     try:
         _make_binary(offsets, data, pa.string()).validate(full=True)
     except pa.ArrowInvalid:
@@ -179,7 +179,7 @@ def _is_text(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> boo
 def _make_text(
     offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8], valid: npt.NDArray[np.uint8] | None = None
 ) -> pa.Array:
-    """A column of text; what is no UTF-8 gets the sign that stands for it, as in Java."""
+    """Return a column of text; invalid UTF-8 becomes the replacement character, as in Java."""
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(data)]
     column = pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
@@ -244,14 +244,14 @@ def _read_tags(records: Records) -> pa.Array:
 def _read_keys(records: Records, kind: pa.DataType) -> pa.Array:
     room = records.count_bytes(3, 4)
     rows, data = _make_offsets(records.count), np.empty(room, np.uint8)
-    # A word has a character and a blank behind it.
+    # A word is at least one character and a space.
     offsets = _make_offsets(room // 2 + records.count)
     words, size = properties.take_keys(records.buffer, records.find_values(), records.count, _KEYS, rows, offsets, data)
     return pa.ListArray.from_arrays(pa.array(rows), _make_text(offsets[: words + 1], data[:size]), type=kind)
 
 
 def _read_message_ids(records: Records) -> pa.Array:
-    """The id its producer gave a message; where there is none, the one its broker gave it."""
+    """Return the ids assigned by producers; where there is none, those assigned by the broker."""
     found = _read_text_property(records, _UNIQ_KEY)
     if not found.null_count:
         return found
@@ -291,7 +291,7 @@ def _read_transaction_states(records: Records) -> pa.Array:
 
 def _read_properties(records: Records, kind: pa.DataType) -> pa.Array:
     room = records.count_bytes(3, 4)
-    # An entry has a name, a value and two separators, but for the last one of a record.
+    # An entry has a name, a value and two separators, except for the last one of a record.
     entries_max = (room + records.count) // 4
     rows = _make_offsets(records.count)
     name_offsets, names = _make_offsets(entries_max), np.empty(room, np.uint8)
@@ -334,7 +334,7 @@ _READERS: dict[str, Callable[[Records], Any]] = {
     "size": lambda records: pa.array(read_int32(records, 0)),
     "crcOk": lambda records: pa.array(check_crcs(records)),
 }
-# These are told whether what they hold may be null.
+# These get the type, which says whether elements may be null.
 _NESTED_READERS: dict[str, Callable[[Records, pa.DataType], Any]] = {
     "keys": _read_keys,
     "properties": _read_properties,

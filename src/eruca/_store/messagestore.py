@@ -459,10 +459,7 @@ class MessageStore:
         self._blocked = bool(self._fence or reason) or not self._open
 
     def fence(self, reason: str) -> None:
-        """Refuse appends because this broker is not the master, or accept them again (empty reason).
-
-        A replica may still copy bytes in.
-        """
+        """Refuse appends, but not copied bytes, because this is not the master; accept them again without a reason."""
         self._fence = reason
         self.refuse(self._refusal)
 

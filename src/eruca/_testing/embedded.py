@@ -1,4 +1,4 @@
-"""A real name server and broker inside this process, in a thread of their own: for tests, examples and notebooks."""
+"""A real name server and broker in a thread of this process: for tests, examples and notebooks."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-# A store for a handful of messages; the sizes are what makes the start quick.
+# A store for a few messages; small files make the start quick.
 _SMALL_STORE = {
     "commitlog_segment_bytes": 8 << 20,
     "consumequeue_segment_bytes": 20_000,
     "index_slots": 5_000,
     "index_entries": 20_000,
 }
-# Whoever waits in a test waits for a condition, not for a broker that counts minutes.
+# A test waits for a condition, not for a broker that counts minutes.
 _HURRIED_BROKER = {
     "schedule_interval_ms": 10,
     "transaction_check_interval_ms": 100,
     "transaction_timeout_ms": 100,
-    # The fifteen questions of the default would be over before a producer that died is back.
+    # The default of 15 checks would be over before a producer that died is back.
     "transaction_check_max": 10_000,
 }
 _HURRIED_STORE = {"delay_levels": " ".join(["0s"] * 18)}
@@ -59,14 +59,14 @@ class EmbeddedBroker:
         self._stopping = asyncio.Event()
         self._broker: Broker | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        # What clients are told: `host:port` of the name server, and of the broker.
+        # The addresses (`host:port`) of the name server and of the broker.
         self.nameserver = ""
         self.address = ""
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start both and wait until they answer. Raises what keeps them from it."""
+        """Start both and wait until they answer. Raises the error that prevents it."""
         if self._thread is not None:
             return
         if self._directory is None:
@@ -116,10 +116,10 @@ class EmbeddedBroker:
     ) -> None:
         await asyncio.to_thread(self.stop)
 
-    # -- what tests want ---------------------------------------------------------------------------------------------
+    # -- for tests ---------------------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
-        """Make a topic, or change how many queues it has; name servers know it when this returns."""
+        """Create a topic, or change its number of queues; name servers know it when this returns."""
         self._call(lambda: self._create_topic(topic, queues))
 
     async def _create_topic(self, topic: str, queues: int) -> None:
@@ -183,7 +183,9 @@ class EmbeddedBroker:
             elif name in BrokerOptions.__dataclass_fields__:
                 for_broker[name] = value
             else:
-                raise ConfigError(f"no broker or store has an option {name}", hint="see BrokerOptions, StoreOptions")
+                raise ConfigError(
+                    f"no broker or store has an option {name}", hint="eruca config list shows the options"
+                )
         return Broker(BrokerOptions(**for_broker), StoreOptions(**for_store), home / "store")
 
 

@@ -1,6 +1,6 @@
-"""A pytest plugin with a real broker: started once a session, with a topic and a group of its own for every test.
+"""A pytest plugin with a real broker, started once per session; every test has its own topic and group.
 
-It is there as soon as eruca is installed; a run that uses none of its fixtures pays for this module and nothing else.
+It is active as soon as eruca is installed. A run that uses none of its fixtures only imports this module.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def eruca_broker_options() -> Mapping[str, Any]:
-    """What the broker of this session is told; override it to change that.
+    """Options of the broker of this session; override this fixture to change them.
 
-    Delays, retries and check-backs come at once. `{}` gives a broker that takes its time as in production; any option
-    of BrokerOptions and StoreOptions may be named.
+    By default delayed messages, retries and transaction checks come at once. `{}` makes a broker with the delays of
+    production. Any field of the options of broker and store may be set.
     """
     return {"hurry": True}
 
 
 @pytest.fixture(scope="session")
 def eruca_broker(eruca_broker_options: Mapping[str, Any]) -> Iterator[EmbeddedBroker]:
-    """A real name server and broker for the whole session: `.nameserver` and `.address` say where."""
+    """A real name server and broker for the whole session, with `.nameserver`, `.address` and `.create_topic()`."""
     from eruca._testing.embedded import EmbeddedBroker
 
     with EmbeddedBroker(**eruca_broker_options) as broker:
@@ -48,7 +48,7 @@ def eruca_broker(eruca_broker_options: Mapping[str, Any]) -> Iterator[EmbeddedBr
 
 @pytest.fixture
 def eruca_topic(eruca_broker: EmbeddedBroker, request: pytest.FixtureRequest) -> str:
-    """The name of a topic that only this test has; it exists, with four queues and no messages."""
+    """The name of a topic of this test: it exists, with four queues and no messages."""
     topic = _name_after(request)
     eruca_broker.create_topic(topic)
     return topic
@@ -56,7 +56,7 @@ def eruca_topic(eruca_broker: EmbeddedBroker, request: pytest.FixtureRequest) ->
 
 @pytest.fixture
 def eruca_group(request: pytest.FixtureRequest) -> str:
-    """The name of a group that only this test has."""
+    """The name of a group of this test."""
     return _name_after(request)
 
 
@@ -71,8 +71,8 @@ def eruca_producer(request: pytest.FixtureRequest) -> Producer:
 def eruca_consumer(request: pytest.FixtureRequest) -> MakeConsumer:
     """Makes consumers for an async test: `async with eruca_consumer(subscribe=eruca_topic) as consumer`.
 
-    Arguments are those of Consumer. They are in the group of the test and begin with the earliest message, unless
-    told otherwise; those still open when the test ends are closed.
+    Arguments are those of Consumer. By default they are in the group of the test and start with the earliest message.
+    Those still open when the test ends are closed.
     """
     make: MakeConsumer = _find_async(request, "eruca_consumer")
     return make
@@ -110,11 +110,11 @@ def _choose_defaults(group: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"group": group, "start": "earliest", "drain": 1.0, **options}
 
 
-# -- async fixtures: pytest-asyncio wants its own mark on them, anyio takes plain ones ---------------------------------
+# -- async fixtures: pytest-asyncio requires its own mark, anyio takes plain ones --------------------------------------
 
 
 def _define(mark: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """The async fixtures, with the mark of who runs them: one function cannot have both."""
+    """The async fixtures, marked for the plugin that runs them: one function cannot have both marks."""
 
     @mark
     async def run_producer(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[Producer]:
@@ -141,7 +141,7 @@ def _define(mark: Callable[[Any], Any]) -> tuple[Any, Any]:
 
 
 _eruca_producer_anyio, _eruca_consumer_anyio = _define(pytest.fixture)
-# A plugin like this one: where it is installed and not switched off, pytest has imported it or will in a moment.
+# A plugin that is installed and not disabled is imported by pytest now or soon.
 if importlib.util.find_spec("pytest_asyncio") is not None:
     import pytest_asyncio
 
@@ -156,6 +156,6 @@ def _find_async(request: pytest.FixtureRequest, name: str) -> Any:
 
 
 def _name_after(request: pytest.FixtureRequest) -> str:
-    """A name that says which test it belongs to, and that no other test of this process gets."""
+    """Return a name that contains the name of the test and that no other test of this process gets."""
     readable = _NOT_IN_NAMES.sub("_", request.node.name)[:_NAME_CHARACTERS_MAX].strip("_")
     return f"{readable}-{next(_numbers)}"

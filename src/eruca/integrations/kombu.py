@@ -1,21 +1,21 @@
-"""A kombu transport, so that Celery has Eruca (or an Apache RocketMQ 4.x cluster) as its broker.
+"""A kombu transport: Eruca, or an Apache RocketMQ 4.x cluster, as the broker of Celery.
 
-    import eruca.integrations.kombu  # makes the scheme known
+    import eruca.integrations.kombu  # registers eruca://
     app = Celery("shop", broker="eruca://127.0.0.1:9876")
 
-or by settings alone: `broker_transport = "eruca.integrations.kombu:Transport"` with the same URL. kombu has no entry
-point for transports, and takes no module path in a URL.
+or with settings alone: `broker_transport = "eruca.integrations.kombu:Transport"` and the same URL. kombu has no entry
+point for transports and accepts no module path in a URL.
 
-A queue of Celery is a topic, and its workers are the members of one consumer group. An acknowledgement of Celery is one
-of the message: what a worker had not acknowledged when it died comes again, together with what follows it in the same
-queue of the topic (at least once). What a worker has not acknowledged when it stops cleanly is given back. A rejected
-message is delivered again after a second when Celery wants it requeued, and otherwise becomes a dead letter of the
-group, and so does a message that is not one of kombu's. Times (`eta`, `countdown`) are kept by the worker, as Celery
-does with other brokers. Exchanges are direct or topic, and bindings are known to the process that declared them, so
-sender and worker declare the same queues, as Celery does; there is no fanout, and so no remote control (`celery
-inspect`). Pools that swap threads for greenlets (gevent, eventlet) do not work; prefork, threads and solo do.
+A Celery queue is a topic, and its workers are the members of one consumer group. When Celery acknowledges a task, the
+message is acknowledged. Delivery is at least once: what a worker had not acknowledged when it died is delivered again,
+together with what follows it in the same queue of the topic. What a worker has not acknowledged when it stops cleanly
+is given back. A rejected message is delivered again after a second if Celery wants it requeued; otherwise it becomes a
+dead letter of the group, and so does a message that kombu did not write. Times (`eta`, `countdown`) are kept by the
+worker, as with other brokers. Exchanges are direct or topic. Bindings are known only to the process that declared them,
+so sender and worker declare the same queues, as Celery does. There is no fanout, and so no remote control (`celery
+inspect`). The pools prefork, threads and solo work; gevent and eventlet, which replace threads by greenlets, do not.
 
-Options in `broker_transport_options`: `nameservers` (several, instead of the URL's one), `queue_name_prefix`,
+Options in `broker_transport_options`: `nameservers` (several, instead of the one in the URL), `queue_name_prefix`,
 `group_prefix` ("celery"), `client_options` (a ClientOptions), `send_timeout` (seconds).
 """
 
@@ -37,7 +37,7 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.utils.json import dumps, loads
 
-from eruca._client.group.pulling import PullLimits
+from eruca._client.group.settings import Flow, Retry
 from eruca._client.message import Message
 from eruca._client.options import ClientOptions
 from eruca._client.produce.producer import Producer
@@ -53,12 +53,12 @@ _log = logging.getLogger(__name__)
 TRANSPORT_ALIASES["eruca"] = "eruca.integrations.kombu:Transport"
 
 _NOT_IN_NAMES = re.compile(r"[^%|a-zA-Z0-9_-]")
-# The first of the broker's delay levels, a second: a requeued message does not go round and round as fast as it can.
+# The first of the broker's delay levels, one second, so that a requeued message does not spin.
 _REQUEUE_LEVEL = 1
-# Celery counts its retries itself; requeued as often as somebody requeues it, a message is never taken for dead.
-_ATTEMPTS_MAX = 1_000_000
+# Celery counts its own retries, so the broker must not make a requeued message a dead letter.
+_DELIVERIES_MAX = 1_000_000
 _BURY_PAUSE_S = 5.0
-# Nobody asks a worker to wait longer than that without looking up.
+# The longest wait of a worker between two checks.
 _LOOK_UP_S = 1.0
 
 
@@ -86,12 +86,12 @@ class _Source:
             self._waiting.append(await anext(self.consumer))
         except StopAsyncIteration:
             return
-        except Exception as error:  # whatever it is: silence would be taken for an empty queue
+        except Exception as error:  # any error: without it the queue would look empty
             self._failure = error
         self._arrived.set()
 
     def take(self) -> Message:
-        """The next message. Raises Empty when there is none now."""
+        """Return the next message. Raises Empty if there is none now."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -102,11 +102,11 @@ class _Source:
         return message
 
     def pause(self) -> None:
-        """Take no more from the broker; what was taken can still be acknowledged."""
+        """Stop taking messages from the broker; those taken can still be acknowledged."""
         self._thread.call(self.consumer.pause)
 
     def resume(self) -> None:
-        """The opposite of `pause`."""
+        """Take messages again after `pause`."""
         self._thread.call(self.consumer.resume)
 
     def close(self) -> None:
@@ -115,19 +115,19 @@ class _Source:
 
 
 async def _bury(message: Message) -> None:
-    """Make a message a dead letter, however long the broker is away; there is nothing to do when its queue has gone."""
+    """Make a message a dead letter; retries while the broker is unreachable, and stops if the queue was lost."""
     while True:
         try:
             await message.bury()
         except ErucaError as error:
-            _log.warning("%s could not be buried, tried again: %s", message, error)
+            _log.warning("%s could not be made a dead letter, trying again: %s", message, error)
             await asyncio.sleep(_BURY_PAUSE_S)
         else:
             return
 
 
 class Channel(virtual.Channel):  # type: ignore[misc]
-    """A channel of kombu: what was taken by it is acknowledged by it."""
+    """A channel of kombu; it acknowledges the messages it took."""
 
     from_transport_options = (*virtual.Channel.from_transport_options, "queue_name_prefix", "group_prefix")
     queue_name_prefix = ""
@@ -136,14 +136,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def __init__(self, connection: Transport, **options: Any) -> None:
         super().__init__(connection, **options)
         self._sources: dict[str, _Source] = {}
-        # Messages that were taken and not settled, by the tag kombu knows them by.
+        # Messages taken and not settled, by kombu's delivery tag.
         self._taken: dict[str, Message] = {}
         self._without_ack: set[str] = set()
 
     # -- names -------------------------------------------------------------------------------------------------------
 
     def find_topic(self, queue: str) -> str:
-        """The topic of a queue: its name, with `_` for what topics may not have. Raises InvalidName."""
+        """Return the topic of a queue: its name, with `_` for characters topics may not have. Raises InvalidName."""
         topic = check_topic(_NOT_IN_NAMES.sub("_", self.queue_name_prefix + queue))
         if self.connection.topics.setdefault(topic, queue) != queue:
             raise InvalidName(f"the queues {queue} and {self.connection.topics[topic]} would both be topic {topic}")
@@ -161,9 +161,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         while (payload := self._read(message)) is None:
             message = source.take()
         properties = payload["properties"]
-        # A tag says one delivery, and this message may have had others.
+        # A tag identifies one delivery, and this message may have had others.
         properties["delivery_tag"] = tag = self._next_delivery_tag()
-        if message.attempts:
+        if message.delivery > 1:
             properties.setdefault("delivery_info", {})["redelivered"] = True
         if queue in self._without_ack:
             self.connection.spawn(message.ack())
@@ -172,17 +172,17 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         return payload
 
     def _read(self, message: Message) -> dict[str, Any] | None:
-        """What kombu sent; None for a message of somebody else, which becomes a dead letter: nobody can work on it.
+        """Return what kombu sent; None for a message that kombu did not write, which becomes a dead letter.
 
         It must not stay either: neither done nor given back, it would come again with every start of a worker, and all
         that comes behind it in its queue would, too.
         """
         try:
             payload: dict[str, Any] = loads(message.body.decode())
-            # kombu does the same later, where it would end the worker.
+            # kombu does the same later, where a failure would end the worker.
             self.decode_body(payload["body"], payload["properties"].get("body_encoding"))
         except Exception as error:
-            _log.error("%s is not one of kombu's and becomes a dead letter: %r", message, error)
+            _log.error("%s was not written by kombu and becomes a dead letter: %r", message, error)
             self.connection.spawn(_bury(message))
             return None
         return payload
@@ -202,12 +202,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         )
 
     def _delete(self, queue: str, *_: Any, **__: Any) -> None:
-        """Forget a queue; its topic stays, because others may have it too."""
+        """Forget a queue; its topic stays, because others may use it."""
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
     def basic_consume(self, queue: str, no_ack: bool, *args: Any, **options: Any) -> Any:
-        """Begin to consume a queue."""
+        """Start to consume a queue."""
         if no_ack:
             self._without_ack.add(queue)
         known = self._sources.get(queue)
@@ -218,7 +218,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         return super().basic_consume(queue, no_ack, *args, **options)
 
     def basic_cancel(self, consumer_tag: str) -> Any:
-        """Consume a queue no more; a worker that stops still acknowledges what it is working on."""
+        """Stop consuming a queue; a worker that stops can still acknowledge what it is working on."""
         queue = self._tag_to_queue.get(consumer_tag)
         if queue in self._sources:
             self._sources[queue].pause()
@@ -228,7 +228,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-        """A message is done."""
+        """Acknowledge a message."""
         message = self._taken.pop(delivery_tag, None)
         if message is not None:
             self.connection.spawn(message.ack())
@@ -236,7 +236,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self.connection.arrived.set()  # there may be room for another one
 
     def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """A message is to come again, or is a dead letter."""
+        """Have a message delivered again, or make it a dead letter."""
         message = self._taken.pop(delivery_tag, None)
         if message is not None:
             self.connection.run(message.retry(delay_level=_REQUEUE_LEVEL) if requeue else message.bury())
@@ -244,14 +244,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self.connection.arrived.set()
 
     def _restore(self, message: Any) -> None:
-        """Give back what was taken and not acknowledged: kombu does that when a channel closes."""
+        """Give back what was taken and not acknowledged; kombu calls this when a channel closes."""
         taken = self._taken.pop(message.delivery_tag, None)
         if taken is None:
             return
         try:
             self.connection.run(taken.retry(delay_level=_REQUEUE_LEVEL))
         except ErucaError as error:
-            # Nothing is lost: the broker has it, and gives it to whoever gets the queue.
+            # Nothing is lost: the broker delivers it to the next owner of the queue.
             _log.warning("messages that were not acknowledged could not be given back: %s", error)
             self._taken.clear()
 
@@ -259,7 +259,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         """Give back what was not acknowledged, commit the rest, leave the groups."""
         sources = list(self._sources.values())
         if self.connection is not None and not self.connection.verify_connection(self.connection):
-            self._taken.clear()  # a fork's copy: what it holds is the parent's
+            self._taken.clear()  # the copy of a forked process; the messages are the parent's
             sources = []
         super().close()
         self._sources.clear()
@@ -268,7 +268,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
 
 class Transport(virtual.Transport):  # type: ignore[misc]
-    """A connection of kombu to a cluster."""
+    """A connection of kombu to a cluster of Eruca or Java brokers."""
 
     Channel = Channel
     default_port = 9876
@@ -282,9 +282,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
-        # Set when there may be something to do for who waits in `drain_events`.
+        # Set when `drain_events` may have something to do.
         self.arrived = threading.Event()
-        # Which queue has a topic.
+        # The queue of each topic.
         self.topics: dict[str, str] = {}
         self._producer: Producer | None = None
         self._thread: LoopThread | None = None
@@ -295,10 +295,10 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
         return __version__
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------------------------
 
     def establish_connection(self) -> Any:
-        """Connect; fails now when no name server answers."""
+        """Connect. Raises an error if no name server answers."""
         self._thread = find_loop_thread()
         options = self.client.transport_options
         timeout = float(options.get("send_timeout", 3.0))
@@ -321,7 +321,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     async def _connect(self, producer: Producer) -> None:
         await producer.start()
         try:
-            # Whether there is such a topic or not: somebody answered.
+            # Whether the topic exists or not: a name server answered.
             with contextlib.suppress(NoRoute):
                 await producer.list_queues("celery")
         except BaseException:
@@ -333,21 +333,21 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         super().close_connection(connection)
         producer, self._producer = self._producer, None
         if producer is not None:
-            with contextlib.suppress(ClientClosed):  # a connection that came with a fork is the parent's
+            with contextlib.suppress(ClientClosed):  # the connection of a forked process is the parent's
                 self.run(producer.close())
 
     def verify_connection(self, connection: Any) -> bool:
-        """Is it still ours?"""
+        """Return whether the connection is established."""
         return self._thread is not None and not self._thread.is_forked
 
     # -- for the channels --------------------------------------------------------------------------------------------
 
     def run(self, work: Any) -> Any:
-        """Do something in the loop of the clients and wait for it."""
+        """Run a coroutine in the loop of the clients and wait for it."""
         return self._find_thread(work).run(work)
 
     def spawn(self, work: Any) -> None:
-        """Begin something in the loop of the clients."""
+        """Start a coroutine in the loop of the clients."""
         self._find_thread(work).spawn(work)
 
     def _find_thread(self, work: Any) -> LoopThread:
@@ -363,14 +363,14 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self.run(self._producer.send(topic, body, keys=keys))
 
     def make_source(self, topic: str, group_prefix: str) -> _Source:
-        """A consumer of a topic. Each topic has a group of its own: members of one must subscribe to the same."""
+        """Return a consumer of a topic. Each topic has its own group: members of a group must subscribe to the same."""
         consumer = Consumer(
             group=f"{group_prefix}-{topic}",
             subscribe=topic,
             start="earliest",
-            max_attempts=_ATTEMPTS_MAX,
-            # A task that waits for its time at the head of a queue must not hold up those behind it.
-            limits=PullLimits(span_max=None),
+            retry=Retry(max_deliveries=_DELIVERIES_MAX),
+            # A task at the head of a queue that waits for its time must not delay those behind it.
+            flow=Flow(span_max=None),
             options=self._make_options(),
         )
         if self._thread is None:
@@ -378,7 +378,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         return _Source(self._thread, consumer, self.arrived)
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Deliver the next message; waits for it instead of asking again and again. Raises TimeoutError."""
+        """Deliver the next message; waits for it without polling. Raises TimeoutError."""
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             self.arrived.clear()

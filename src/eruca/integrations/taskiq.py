@@ -1,11 +1,11 @@
 """A taskiq broker: tasks are messages of one topic, workers are the members of one consumer group.
 
 Why taskiq and not FastStream: taskiq's `AsyncBroker` (startup, shutdown, kick, listen) is public, typed, and documented
-as the way to add a broker. FastStream has no such place. What a broker there is made of (`BrokerUsecase`,
-`Registrator`, the use cases of subscribers and publishers, the configs) was in `faststream.broker` until 0.5, moved to
-`faststream._internal` in 0.6, and changed again in 0.7 (codecs came, the middlewares of a single subscriber went). As
-of 0.7.4 none of it is exported, and the request to do so (issue 2806 of ag2ai/faststream, meant for 1.0) says itself
-that `_internal` promises nothing from one version to the next. When it is public, a FastStream broker can stand here.
+as the way to add a broker. FastStream has no such interface. The parts of a broker (`BrokerUsecase`, `Registrator`, the
+use cases of subscribers and publishers, the configs) were in `faststream.broker` until 0.5, moved to
+`faststream._internal` in 0.6, and changed again in 0.7 (codecs were added, the middlewares of a single subscriber were
+removed). As of 0.7.4 none of it is exported. The request to export it (issue 2806 of ag2ai/faststream, meant for 1.0)
+says that `_internal` is not stable between versions. Once it is public, a FastStream broker can be added here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
-from eruca._client.group.pulling import PullLimits
+from eruca._client.group.settings import Flow
 from eruca._client.options import ClientOptions
 from eruca._client.produce.producer import Producer
 from eruca._client.push.consumer import Consumer
@@ -29,17 +29,17 @@ _log = logging.getLogger(__name__)
 
 
 class ErucaBroker(AsyncBroker):
-    """Sends tasks as messages, and gives them to workers.
+    """Sends tasks as messages and delivers them to workers.
 
     >>> broker = ErucaBroker("127.0.0.1:9876", topic="mails")
     >>> @broker.task
     ... async def send_mail(to: str) -> None: ...
     >>> await send_mail.kiq("ada")          # and in a shell: taskiq worker module:broker
 
-    A task is done when taskiq acknowledges it: after it ran, unless told otherwise. When a worker dies before, another
-    one gets its tasks, and those after them in the same queue once more: at least once. A task with the label `delay`
-    (in seconds) is delivered that much later; it must be one of the broker's delay levels. A topic has four queues
-    unless it was made with more, and more workers than queues wait. Other arguments are those of Consumer.
+    A task is done when taskiq acknowledges it: after it ran, by default. If a worker dies before, another worker gets
+    its tasks and those after them in the same queue again: at least once. A task with the label `delay` (in seconds)
+    is delivered that much later; it must be one of the broker's delay levels. A topic has four queues by default, and
+    each queue has one worker at a time, so more workers than queues are idle. Other arguments are those of Consumer.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class ErucaBroker(AsyncBroker):
         self.group = group or f"{topic}-workers"
         self._nameservers = nameservers
         self._options = options or ClientOptions()
-        # A long task at the head of a queue must not hold up those behind it.
-        defaults: dict[str, Any] = {"start": "earliest", "limits": PullLimits(span_max=None)}
+        # A long task at the head of a queue must not delay those behind it.
+        defaults: dict[str, Any] = {"start": "earliest", "flow": Flow(span_max=None)}
         self._consumer_options = defaults | consumer_options
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
@@ -105,13 +105,13 @@ class ErucaBroker(AsyncBroker):
         )
 
     async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
-        """Give tasks to the worker, each with what acknowledges it."""
+        """Yield tasks to the worker, each with the function that acknowledges it."""
         async for message in await self._join():
             try:
                 body = message.body
             except ErucaError as error:
-                # taskiq acknowledges what it cannot read as a task, but it never gets to see this one.
-                _log.error("%s cannot be unpacked and becomes a dead letter: %s", message, error)
+                # taskiq acknowledges messages that it cannot read as a task, but it never sees this one.
+                _log.error("%s cannot be decompressed and becomes a dead letter: %s", message, error)
                 await message.bury()
             else:
                 yield AckableMessage(data=body, ack=message.ack)

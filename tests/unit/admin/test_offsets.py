@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from eruca import Offsets
 from eruca._admin import offsets
 from eruca._admin.offsets import EARLIEST, LATEST
 from eruca._admin.session import Admin
@@ -95,7 +96,7 @@ async def _has(seen: set[str], count: int) -> bool:
 
 async def test_members_are_told(filled: EmbeddedBroker, admin: Admin) -> None:
     seen: list[str] = []
-    consumer = Consumer(filled.nameserver, group="billing", start="earliest", offsets_interval_ms=50)
+    consumer = Consumer(filled.nameserver, group="billing", start="earliest", offsets=Offsets(interval=0.05))
 
     @consumer.handler("orders")
     async def take(message: Message) -> None:

@@ -71,10 +71,10 @@ async def test_mutable_options_change_at_once(broker: Broker, peer: Peer) -> Non
 @pytest.mark.parametrize(
     ("key", "value", "remark"),
     [
-        ("noSuchKey", "1", "noSuchKey is no option"),
-        ("listenPort", "1", "listenPort cannot change while the broker runs"),
-        ("mappedFileSizeCommitLog", "1", "mappedFileSizeCommitLog cannot change while the broker runs"),
-        ("storePathRootDir", "elsewhere", "storePathRootDir cannot change while the broker runs"),
+        ("noSuchKey", "1", "noSuchKey is not an option"),
+        ("listenPort", "1", "listenPort cannot be changed while the broker runs"),
+        ("mappedFileSizeCommitLog", "1", "mappedFileSizeCommitLog cannot be changed while the broker runs"),
+        ("storePathRootDir", "elsewhere", "storePathRootDir cannot be changed while the broker runs"),
         (
             "sendMessageThreadPoolNums",
             "8",

@@ -98,4 +98,4 @@ async def test_an_endless_tag_expression_is_refused(peer: Peer) -> None:
     header = ask_for("||".join([f"tag{number}" for number in range(20_000)]))
     header.expression_type = "TAG"
     code, remark = await peer.refused(RequestCode.PULL_MESSAGE, header)
-    assert (code, "the most is 65536" in remark) == (ResponseCode.SUBSCRIPTION_PARSE_FAILED, True)
+    assert (code, "the maximum is 65536" in remark) == (ResponseCode.SUBSCRIPTION_PARSE_FAILED, True)

@@ -14,10 +14,11 @@ import pytest
 
 from eruca._broker.app import Broker
 from eruca._broker.sending import once as once_module
-from eruca._broker.sending.once import ONCE_GROUP, TABLE_NAME, OnceMark, drop_mark, read_mark
+from eruca._broker.sending.once import TABLE_NAME
 from eruca._testing.faults import SimulatedDisk
 from eruca._wire.batch import BatchItem, encode_batch
 from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.once import ONCE_GROUP, OnceMark, drop_mark, read_mark
 from eruca._wire.record import Record, decode_record
 from eruca.errors import MessageIllegal
 from tests.unit.broker.conftest import MakeBroker, MakePeer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eruca._broker.sending.kernel import ordinary
 from eruca._broker.sending.mapping import TIMER_MARK, add_property
-from eruca._broker.sending.once import RAW_ONCE_MARK
+from eruca._wire.once import RAW_ONCE_MARK
 from tests.kernels import load_twins
 
 TWINS = load_twins("eruca._broker.sending.kernel.ordinary")

@@ -162,7 +162,7 @@ async def test_an_answer_in_pieces_ends_with_the_connection_when_the_log_is_cut(
     await turn_until(lambda: len(transport.writes) >= 2)
     broker.store.lineage.was_cut.tell(0)
     await turn_until(lambda: transport.aborted)
-    assert "the log was cut" in owner.said[0]
+    assert "the log was truncated" in owner.said[0]
     assert sum(map(len, transport.writes)) < len(LARGE)
 
 

@@ -194,13 +194,13 @@ def test_topics_and_groups_are_bounded_and_what_is_deleted_makes_room(
     monkeypatch.setattr(groups_module, "SHARED_TABLE_BYTES_MAX", 10_000)
     topics = make_topics()
     groups = make_groups()
-    with pytest.raises(TableFull, match="takes no more"):
+    with pytest.raises(TableFull, match="the limit is reached"):
         for number in range(1000):
             topics.create_internal(f"T{number}", 1)
-    with pytest.raises(TableFull, match="takes no more"):
+    with pytest.raises(TableFull, match="the limit is reached"):
         for number in range(1000):
             groups.get(f"G{number}")
-    assert "takes no more" in caplog.text
+    assert "the limit is reached" in caplog.text
     topics.put(TopicConfig(topic_name="T0", perm=4))  # existing entries can change
     groups.put(GroupConfig(group_name="G0", retry_max_times=3))
     topics.delete("T0")
@@ -221,14 +221,14 @@ async def test_a_broker_with_full_tables_says_so_and_starts_again(
     broker = await make_broker()
     peer = make_peer(broker)
     made = 0
-    with pytest.raises(AssertionError, match="takes no more"):
+    with pytest.raises(AssertionError, match="the limit is reached"):
         while True:
             await peer.send(f"T{made}")
             made += 1
     assert made > 5
     # The group is not accepted, because its retry topic cannot be created.
     body = HeartbeatData(client_id="c", consumer_data_set=[ConsumerData(group_name="G")])
-    assert "takes no more" in (await peer.refused(RequestCode.HEART_BEAT, None, body))[1]
+    assert "the limit is reached" in (await peer.refused(RequestCode.HEART_BEAT, None, body))[1]
     await broker.stop()
     assert f"T{made - 1}" in (await make_broker()).topics.names()
 

@@ -157,10 +157,13 @@ def test_a_delayed_message_waits_in_the_delay_topic(up: Up) -> None:
     ("arguments", "says"),
     [
         (["tail", "nowhere"], "topic nowhere has no route: name server 127.0.0.1:"),
-        (["tail", "nowhere"], 'or send to it: eruca send nowhere "a message")'),
+        (["tail", "nowhere"], "the first message to it creates it: eruca send -n 127.0.0.1:"),
         (["send", "SCHEDULE_TOPIC_XXXX", "x"], "only brokers send to the topic SCHEDULE_TOPIC_XXXX"),
         (["send", "t", ""], "the body is empty"),
-        (["send", "t", "x", "--delay", "45s"], "no delay level is 0:00:45 (the nearest are 0:00:30 and 0:01:00"),
+        (
+            ["send", "t", "x", "--delay", "45s"],
+            "no such delay level (the nearest are 30 s and 1 min)",
+        ),
         (["send", "a.b", "x"], "has a character other than"),
         (["send", "t", "x", "--property", "KEYS=1"], "the name is reserved (use --keys)"),
         (["send", "t", "x", "--property", "no"], "expected NAME=VALUE"),

@@ -9,15 +9,28 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Message, MessageQueue, Outcome, Producer, PullConsumer, sync
+from eruca import (
+    ClientOptions,
+    Consumer,
+    Flow,
+    Message,
+    MessageQueue,
+    Offsets,
+    Outcome,
+    Producer,
+    PullConsumer,
+    Rebalance,
+    Retry,
+    sync,
+)
 from eruca._broker.app import Broker
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.pausing import Pauses
-from eruca._client.group.pulling import PullLimits
 from eruca._client.session.session import _SESSIONS
 from eruca._ground.backoff import Backoff
 from eruca._nameserver.app import NameServer
@@ -54,8 +67,8 @@ async def test_a_commit_that_failed_is_tried_again(
     """Nothing more comes to the queue, so nothing but the failure itself is a reason to commit again."""
     broker = await start_broker()
     await send_one(make_producer, nameserver, queue=QUEUE)
-    async with consume(nameserver, "orders", offsets_interval_ms=10) as consumer:
-        calls, failures = consumer.session.calls, 0
+    async with consume(nameserver, "orders", offsets=Offsets(interval=0.01)) as consumer:
+        calls, failures = consumer._session.calls, 0
         write = calls.write_offset
 
         async def fail_twice(address: str, group: str, queue: MessageQueue, offset: int, **how: Any) -> None:
@@ -76,11 +89,11 @@ async def test_what_the_broker_keeps_is_not_told_again(
 ) -> None:
     broker = await start_broker()
     await send_one(make_producer, nameserver, queue=QUEUE)
-    async with consume(nameserver, "orders", offsets_interval_ms=5) as consumer:
+    async with consume(nameserver, "orders", offsets=Offsets(interval=0.005)) as consumer:
         await (await anext(consumer)).ack()
         await wait_until(lambda: find_committed(broker) == 1)
         told: list[MessageQueue] = []
-        calls = consumer.session.calls
+        calls = consumer._session.calls
         tell = calls.write_offset
 
         async def note(address: str, group: str, queue: MessageQueue, offset: int, **how: Any) -> None:
@@ -89,15 +102,15 @@ async def test_what_the_broker_keeps_is_not_told_again(
 
         monkeypatch.setattr(calls, "write_offset", note)
         rounds = 0
-        assert consumer._membership is not None
-        write = consumer._membership.offsets.write
+        assert consumer._member.membership is not None
+        write = consumer._member.membership.offsets.write
 
         async def count(offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
             nonlocal rounds
             rounds += 1
             await write(offsets, wait=wait)
 
-        monkeypatch.setattr(consumer._membership.offsets, "write", count)
+        monkeypatch.setattr(consumer._member.membership.offsets, "write", count)
         await wait_until(lambda: rounds > 5)
         # The queue of retries may come later, and is told of once.
         assert QUEUE not in told and len(told) <= 1
@@ -115,14 +128,14 @@ async def test_a_cancelled_wait_leaves_its_message_to_another(
     producer = await make_producer(nameserver.address)
     await producer.send("orders", b"0", queue=QUEUE)
     consumer = consume(nameserver, "orders")
-    deliver, waiting = consumer._deliver, list[asyncio.Task[Message]]()
+    deliver, waiting = consumer._member._deliver, list[asyncio.Task[Message]]()
 
     def deliver_and_cancel(inbox: Inbox, records: list[Record]) -> None:
         deliver(inbox, records)
         if waiting:
             waiting.pop(0).cancel()
 
-    monkeypatch.setattr(consumer, "_deliver", deliver_and_cancel)
+    monkeypatch.setattr(consumer._member, "_deliver", deliver_and_cancel)
     async with consumer:
         await (await anext(consumer)).ack()
 
@@ -130,7 +143,7 @@ async def test_a_cancelled_wait_leaves_its_message_to_another(
             return await anext(consumer)
 
         first, second = asyncio.create_task(take()), asyncio.create_task(take())
-        await wait_until(lambda: consumer._stream.waiting == 2)
+        await wait_until(lambda: consumer._member.stream.waiting == 2)
         waiting.append(first)
         await producer.send("orders", b"1", queue=QUEUE)
         async with asyncio.timeout(SECONDS_MAX):
@@ -144,7 +157,7 @@ async def test_waits_that_time_out_leave_nothing_behind(nameserver: NameServer, 
         for _ in range(10):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(anext(consumer), 0.001)
-        assert consumer._stream.waiting == 0
+        assert consumer._member.stream.waiting == 0
 
 
 # -- handlers ------------------------------------------------------------------------------------------------------
@@ -159,7 +172,7 @@ async def test_a_handler_whose_work_is_cancelled_has_failed(
     producer = await make_producer(nameserver.address)
     for number in range(4):
         await producer.send("orders", b"%d" % number, queue=QUEUE)
-    consumer = consume(nameserver, max_attempts=0)
+    consumer = consume(nameserver, retry=Retry(max_deliveries=1))
     done: list[bytes] = []
     cancelled: list[bytes] = []
 
@@ -185,7 +198,7 @@ async def test_a_dead_letter_is_logged(
     await start_broker()
     producer = await make_producer(nameserver.address)
     receipt = await producer.send("orders", b"x", keys=["k1", "k2"])
-    consumer = consume(nameserver, max_attempts=0)
+    consumer = consume(nameserver, retry=Retry(max_deliveries=1))
 
     @consumer.handler("orders")
     async def work(message: Message) -> Outcome:
@@ -216,24 +229,24 @@ async def test_a_retry_is_logged_with_its_pause(
     assert wanted in caplog.text
 
 
-@pytest.mark.parametrize("attempts_max", [0, 5])
+@pytest.mark.parametrize("deliveries_max", [1, 6])
 async def test_what_becomes_of_a_message_that_takes_too_long_is_logged(
     nameserver: NameServer,
     start_broker: StartBroker,
     make_producer: MakeProducer,
     caplog: pytest.LogCaptureFixture,
-    attempts_max: int,
+    deliveries_max: int,
 ) -> None:
     caplog.set_level(logging.INFO)
     await start_broker()
     await send_one(make_producer, nameserver)
-    consumer = consume(nameserver, max_attempts=attempts_max, consume_timeout=0.1, drain=0.1)
+    consumer = consume(nameserver, retry=Retry(max_deliveries=deliveries_max, handler_timeout=0.1), drain=0.1)
 
     @consumer.handler("orders")
     async def work(message: Message) -> None:
         await asyncio.Event().wait()
 
-    words = "given up: dead letter topic" if not attempts_max else "not done: again in 10 s"
+    words = "given up: dead letter topic" if deliveries_max == 1 else "not done: again in 10 s"
     async with consumer:
         await wait_until(lambda: words in caplog.text)
     assert "for over 0.1 s" in caplog.text
@@ -255,8 +268,10 @@ async def test_a_mistake_in_a_background_task_is_not_its_end(
     broker = await start_broker()
     producer = await make_producer(nameserver.address)
     options = ClientOptions(ip="127.0.0.1", heartbeat_interval=0.05, route_interval=0.05, instance="other")
-    limits = PullLimits(suspend_ms=50, error_pause_ms=10)
-    consumer = consume(nameserver, options=options, offsets_interval_ms=20, lock_interval_ms=50, limits=limits)
+    flow = Flow(hold=0.05, error_pause=0.01)
+    consumer = consume(
+        nameserver, options=options, offsets=Offsets(interval=0.02), rebalance=Rebalance(lock_interval=0.05), flow=flow
+    )
     done: list[bytes] = []
 
     @consumer.handler("orders", ordered=ordered)
@@ -264,7 +279,7 @@ async def test_a_mistake_in_a_background_task_is_not_its_end(
         done.append(message.body)
 
     async with consumer:
-        session = consumer.session
+        session = consumer._session
         met: set[str] = set()
         places: list[tuple[Any, str]] = [
             (session.calls, "pull"),
@@ -299,11 +314,10 @@ async def test_a_mistake_in_a_background_task_is_not_its_end(
 # -- coming and going ----------------------------------------------------------------------------------------------
 
 
-async def test_a_start_without_a_cluster_is_bounded(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("eruca._client.push.membership.START_SECONDS_MAX", 0.2)
-    async with Consumer("127.0.0.1:1", group="billing", subscribe="orders") as consumer:
+async def test_a_start_without_a_cluster_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    consumer = Consumer("127.0.0.1:1", group="billing", subscribe="orders")
+    consumer._member.settings = replace(consumer._member.settings, start_seconds_max=0.2)
+    async with consumer:
         assert consumer.queues == []
         assert "group billing has started without all its queues" in caplog.text
     assert _SESSIONS == {}
@@ -328,23 +342,23 @@ async def test_an_outage_is_one_warning_and_its_end_another(
     producer = await make_producer(nameserver.address)
     await producer.send("orders", b"x")
     await producer.close()  # it has a session of its own, which would say the same
-    limits = PullLimits(suspend_ms=50, error_pause_ms=10)
+    flow = Flow(hold=0.05, error_pause=0.01)
     options = ClientOptions(ip="127.0.0.1", heartbeat_interval=0.05)
-    consumer = consume(nameserver, "orders", limits=limits, options=options)
+    consumer = consume(nameserver, "orders", flow=flow, options=options)
     async with consumer:
         await (await anext(consumer)).ack()
         caplog.clear()
         tried = 0
         port = broker.standing.port
         await broker.stop()
-        pull = consumer.session.calls.pull
+        pull = consumer._session.calls.pull
 
         async def count(*args: Any, **how: Any) -> Any:
             nonlocal tried
             tried += 1
             return await pull(*args, **how)
 
-        consumer.session.calls.pull = count  # type: ignore[method-assign]
+        consumer._session.calls.pull = count  # type: ignore[method-assign]
         await wait_until(lambda: tried > 40)
         await start_broker(port=port)
         await wait_until(lambda: "answers again" in caplog.text)
@@ -387,7 +401,7 @@ async def test_spans_are_asked_for_at_the_start(
         assert [span.name for span in spans.get_finished_spans()] == ["process orders"]
 
 
-# -- SIGTERM -------------------------------------------------------------------------------------------------------
+# -- signals -------------------------------------------------------------------------------------------------------
 
 TERMINATED = """
 import asyncio, sys
@@ -410,30 +424,43 @@ async def main():
     finally:
         print("cleaned up", flush=True)
 
-asyncio.run(main())
 """
 
 
-def test_sigterm_lets_async_consumers_end_what_they_began() -> None:
+# How the loop is run, the signal, and what the process ends with: SIGINT raises KeyboardInterrupt.
+SIGNALS = [
+    ("asyncio.run(main())", signal.SIGTERM, 128 + signal.SIGTERM),
+    ("asyncio.run(main())", signal.SIGINT, -signal.SIGINT),
+    ("asyncio.new_event_loop().run_until_complete(main())", signal.SIGTERM, 128 + signal.SIGTERM),
+    ("asyncio.new_event_loop().run_until_complete(main())", signal.SIGINT, -signal.SIGINT),
+]
+
+
+@pytest.mark.parametrize(("run", "number", "code"), SIGNALS)
+def test_signals_let_async_consumers_end_what_they_began(run: str, number: signal.Signals, code: int) -> None:
     with EmbeddedBroker(hurry=True) as broker:
         broker.create_topic("work")
         with sync.Producer(broker.nameserver, group="shop") as producer:
             producer.send("work", b"x")
         process = subprocess.Popen(
-            [sys.executable, "-c", TERMINATED, broker.nameserver], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", TERMINATED + run, broker.nameserver],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         assert process.stdout is not None
         try:
             said = {process.stdout.readline(), process.stdout.readline()}
             assert said == {"began one\n", "began two\n"}
-            os.kill(process.pid, signal.SIGTERM)
+            os.kill(process.pid, number)
             rest, _ = process.communicate(timeout=30)
         finally:
             process.kill()
             process.wait()
         assert sorted(rest.split("\n")[:2]) == ["ended one", "ended two"]
-        assert rest.endswith("cleaned up\n")
-        assert process.returncode == 128 + signal.SIGTERM
+        # Without asyncio.run nobody cancels the task that waits.
+        assert rest.endswith("cleaned up\n") == run.startswith("asyncio.run(")
+        assert process.returncode == code
 
 
 # -- event loops ---------------------------------------------------------------------------------------------------
@@ -455,8 +482,8 @@ def test_a_client_in_a_second_event_loop_says_what_is_wrong(kind: Any, caplog: p
         async def start() -> None:
             await client.start()
             # Else Python complains of connections, which nobody can close when their loop has ended.
-            links = list(client.session.caller._addresses)
-            await client.session.caller.close()
+            links = list(client._session.caller._addresses)
+            await client._session.caller.close()
             await wait_until(lambda: not any(link.is_open for link in links))
             await asyncio.sleep(0)
 

@@ -38,7 +38,7 @@ def test_everything_that_was_sent_is_there() -> None:
     assert (message.topic, message.body, message.tags, message.keys) == ("orders", b"hello", "vip", ["a", "b"])
     assert message.properties == {"colour": "red"}
     assert message.all_properties["WAIT"] == "true"
-    assert (message.message_id, message.offset, message.flag, message.attempts) == ("ID", 7, 5, 2)
+    assert (message.message_id, message.offset, message.flag, message.delivery) == ("ID", 7, 5, 3)
     assert message.born_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
     assert message.stored_at > message.born_at
     assert (message.born_host, message.store_host) == ("10.0.0.1:4000", "10.0.0.2:10911")

@@ -51,6 +51,7 @@ NAMES = "127.0.0.1:9876"
         ({"in_flight_max": 0}, "in_flight_max=0: must be at least 1"),
         ({"bytes_in_flight_max": True}, "bytes_in_flight_max=True: expected an int, not bool"),
         ({"serializer": "json"}, "serializer='json': expected a function"),
+        ({"hooks": 7}, "hooks=7: expected Iterable, not int"),
         ({"trace": 7}, "trace=7: expected bool or str"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,

@@ -324,4 +324,4 @@ async def test_a_missing_topic_when_the_list_is_not_answered(scripted: ScriptedC
     with pytest.raises(NoRoute) as caught:
         await routes.get("orders")
     assert "no broker is registered" not in str(caught.value)
-    assert "create it" in str(caught.value)
+    assert "the first message to it creates it" in str(caught.value)

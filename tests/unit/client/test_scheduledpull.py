@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eruca import ClientOptions, MessageQueue, PullContext, ScheduledPull
+from eruca import ClientOptions, MessageQueue, PullContext, Rebalance, ScheduledPull
 from eruca._nameserver.app import NameServer
 from eruca.errors import ClientClosed, ConfigError, QueueNotOurs
 from tests.clients import cases_pull
@@ -211,10 +211,12 @@ async def test_a_namespace_is_not_seen(
     options = ClientOptions(namespace="shop")
     producer = await make_producer(nameserver.address, options=options)
     await producer.send("orders", b"1")
-    told: list[tuple[str, int]] = []
-    scheduled = schedule(
-        nameserver, options=options, on_queues=lambda topic, every, mine: told.append((topic, len(mine)))
-    )
+    told: list[tuple[list[str], list[str]]] = []
+
+    async def listen(assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+        told.append(([queue.topic for queue in assigned], [queue.topic for queue in revoked]))
+
+    scheduled = schedule(nameserver, options=options, rebalance=Rebalance(on_change=listen))
     called: set[MessageQueue] = set()
 
     @scheduled.callback("orders")
@@ -224,7 +226,7 @@ async def test_a_namespace_is_not_seen(
     async with scheduled:
         await wait_until(lambda: len(called) == 4, "a call for each queue")
         assert called == set(scheduled.queues)
-    assert told == [("orders", 4)]
+    assert told == [(["orders"] * 4, []), ([], ["orders"] * 4)]
 
 
 async def test_what_cannot_be(nameserver: NameServer, start_broker: StartBroker) -> None:

@@ -41,7 +41,7 @@ class NotedRedelivery:
     async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
         await self.send_back(record, queue, level)
 
-    async def bury(self, record: Record, attempts: int) -> None:
+    async def bury(self, record: Record, delivery: int) -> None:
         self.tried += 1
         if self.failures:
             self.failures -= 1
@@ -91,7 +91,7 @@ def make_ordered(function: Any, redelivery: NotedRedelivery, **how: Any) -> Orde
         ConsumeObserver("G"),
         namespace="",
         suspend_s=0.01,
-        max_attempts=how.pop("max_attempts", None),
+        max_deliveries=how.pop("max_deliveries", None),
         concurrency=how.pop("lanes", 20),
     )
     settings = {"concurrency": 1, "batch": 1, "auto_commit": True, **how}
@@ -427,6 +427,109 @@ def test_concurrency_is_a_number_or_auto() -> None:
         make_handler("T", lambda _: None, concurrency=cast(Any, "many"), batch=1, auto_commit=True)
 
 
+# -- single messages of a batch ----------------------------------------------------------------------------------------
+
+
+async def test_what_was_acknowledged_before_a_failure_does_not_come_again() -> None:
+    async def handle(messages: list[Message]) -> None:
+        await messages[1].ack()
+        await messages[3].ack()
+        raise ValueError("the others failed")
+
+    redelivery = NotedRedelivery()
+    service, inbox = make_concurrent(handle, redelivery, batch=5, concurrency=1), make_inbox()
+    put(service, inbox, make_records(0, 1, 2, 3, 4))
+    await wait_for(lambda: inbox.commit_offset == 5)
+    assert redelivery.back == [(0, 0), (2, 0), (4, 0)]
+    await service.close(1.0)
+
+
+async def test_an_acknowledged_message_does_not_move_the_offset_past_an_open_one() -> None:
+    acked, gate = asyncio.Event(), asyncio.Event()
+
+    async def handle(messages: list[Message]) -> None:
+        await messages[1].ack()
+        acked.set()
+        await gate.wait()
+
+    service, inbox = make_concurrent(handle, NotedRedelivery(), batch=3, concurrency=1), make_inbox()
+    put(service, inbox, make_records(0, 1, 2))
+    await wait_for(acked.is_set)
+    assert inbox.commit_offset == 0
+    assert not inbox.process.is_open(1)
+    gate.set()
+    await wait_for(lambda: inbox.commit_offset == 3)
+    await service.close(1.0)
+
+
+async def test_single_messages_are_retried_and_buried_and_the_rest_is_done() -> None:
+    async def handle(messages: list[Message]) -> None:
+        await messages[0].retry(delay_level=5)
+        await messages[0].ack()  # what was said first counts
+        await messages[2].bury()
+
+    redelivery = NotedRedelivery()
+    service, inbox = make_concurrent(handle, redelivery, batch=3, concurrency=1), make_inbox()
+    put(service, inbox, make_records(0, 1, 2))
+    await wait_for(lambda: inbox.commit_offset == 3)
+    assert redelivery.back == [(0, 5), (2, -1)]
+    await service.close(1.0)
+
+
+async def test_a_message_that_could_not_be_retried_goes_with_the_rest() -> None:
+    class Refusing(NotedRedelivery):
+        async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
+            self.tried += 1
+            if self.tried == 1:
+                raise NetError("not now")
+            await super().send_back(record, queue, level)
+
+    async def handle(messages: list[Message]) -> None:
+        await messages[0].retry(delay_level=1)
+
+    redelivery = Refusing()
+    service, inbox = make_concurrent(handle, redelivery, batch=2, concurrency=1), make_inbox()
+    put(service, inbox, make_records(0, 1))
+    await wait_for(lambda: inbox.commit_offset == 2)
+    assert redelivery.back == [(0, 0), (1, 0)]
+    await service.close(1.0)
+
+
+async def test_an_ordered_batch_goes_on_with_what_was_not_acknowledged() -> None:
+    seen: list[list[int]] = []
+
+    async def handle(messages: list[Message]) -> None:
+        seen.append([message.offset for message in messages])
+        if len(seen) == 1:
+            await messages[0].ack()
+            await messages[1].bury()
+            raise ValueError("the others failed")
+
+    redelivery = NotedRedelivery()
+    service, inbox = make_ordered(handle, redelivery, batch=4), make_inbox()
+    put(service, inbox, make_records(0, 1, 2, 3))
+    await wait_for(lambda: inbox.commit_offset == 4)
+    assert seen == [[0, 1, 2, 3], [2, 3]]
+    assert redelivery.buried == [1]
+    await service.close(1.0)
+
+
+async def test_a_single_message_of_an_ordered_queue_is_not_retried() -> None:
+    refused: list[Exception] = []
+
+    async def handle(message: Message) -> None:
+        try:
+            await message.retry()
+        except ConfigError as error:
+            refused.append(error)
+
+    service, inbox = make_ordered(handle, NotedRedelivery()), make_inbox()
+    put(service, inbox, make_records(0))
+    await wait_for(lambda: inbox.commit_offset == 1)
+    assert len(refused) == 1
+    await service.close(1.0)
+
+
 # -- ordered -----------------------------------------------------------------------------------------------------------
 
 
@@ -457,14 +560,14 @@ async def test_a_failure_is_tried_again_before_anything_behind_it() -> None:
     seen: list[tuple[int, int]] = []
 
     async def handle(message: Message) -> None:
-        seen.append((message.offset, message.attempts))
-        if message.offset == 1 and message.attempts < 2:
+        seen.append((message.offset, message.delivery))
+        if message.offset == 1 and message.delivery < 3:
             raise ValueError("again")
 
     service, inbox = make_ordered(handle, NotedRedelivery()), make_inbox()
     put(service, inbox, make_records(0, 1, 2))
     await wait_for(lambda: inbox.commit_offset == 3)
-    assert seen == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
+    assert seen == [(0, 1), (1, 1), (1, 2), (1, 3), (2, 1)]
     await service.close(1.0)
 
 
@@ -475,7 +578,7 @@ async def test_what_failed_too_often_is_buried_and_the_queue_goes_on() -> None:
     async def handle(message: Message) -> Outcome:
         return Outcome.LATER if message.offset == 0 else Outcome.DONE
 
-    service, inbox = make_ordered(handle, redelivery, max_attempts=1), make_inbox()
+    service, inbox = make_ordered(handle, redelivery, max_deliveries=2), make_inbox()
     put(service, inbox, make_records(0, 1))
     await wait_for(lambda: inbox.commit_offset == 2)
     assert redelivery.buried == [0]

@@ -29,9 +29,9 @@ def test_sql_is_told_as_it_is() -> None:
 
 
 def test_one_topic_several_or_a_mapping() -> None:
-    assert list(make_subscriptions("orders", "", 1)) == ["orders"]
-    assert list(make_subscriptions(["orders", "bills"], "", 1)) == ["orders", "bills"]
-    made = make_subscriptions({"orders": "vip", "bills": Sql("x IS NULL")}, "shop", 1)
+    assert list(make_subscriptions("orders", "", 1)[0]) == ["orders"]
+    assert list(make_subscriptions(["orders", "bills"], "", 1)[0]) == ["orders", "bills"]
+    made, _ = make_subscriptions({"orders": "vip", "bills": Sql("x IS NULL")}, "shop", 1)
     assert {topic: (item.topic, item.kind) for topic, item in made.items()} == {
         "shop%orders": ("shop%orders", "TAG"),
         "shop%bills": ("shop%bills", "SQL92"),

@@ -23,10 +23,9 @@ from blockbuster import BlockBuster
 
 import eruca
 from eruca import sync
-from eruca._client.message import Settle
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._client.pull.queuereading import PullResult
-from eruca._client.session.session import ConsumerMember, ProducerMember
+from eruca._client.session.session import ProducerMember
 from eruca._client.sync import loopthread
 from eruca._client.sync.room import Room
 from eruca._testing.embedded import EmbeddedBroker
@@ -66,7 +65,8 @@ def producer(broker: EmbeddedBroker) -> Iterator[sync.Producer]:
 
 def make_consumer(broker: EmbeddedBroker, topic: str, **how: Any) -> sync.Consumer:
     return sync.Consumer(
-        broker.nameserver, **{"group": f"g-{topic}", "start": "earliest", "drain": 5.0, "suspend": 0.01, **how}
+        broker.nameserver,
+        **{"group": f"g-{topic}", "start": "earliest", "drain": 5.0, "retry": sync.Retry(suspend=0.01), **how},
     )
 
 
@@ -86,7 +86,7 @@ def test_a_thread_does_not_keep_what_others_wait_for(
     """Two threads wait, two messages come at once: each gets one, also if the first never asks again."""
     with make_consumer(broker, topic, subscribe=topic) as consumer, ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(next, consumer) for _ in range(2)]
-        wait_for(lambda: consumer._twin._stream.waiting == 2)
+        wait_for(lambda: consumer._twin._member.stream.waiting == 2)
         producer.send_batch(topic, [b"1", b"2"])
         assert sorted(future.result(SECONDS_MAX).body for future in waiting) == [b"1", b"2"]
 
@@ -112,17 +112,15 @@ PAIRS: list[tuple[type, type]] = [
     (eruca.ScheduledPull, sync.ScheduledPull),
     (eruca.Message, sync.Message),
 ]
-# What the session and the messages ask of clients, and what only code in the loop can use.
-NOT_FOR_USERS = {
-    name for protocol in (ProducerMember, ConsumerMember, Settle) for name in vars(protocol) if not name.startswith("_")
-} | {"session", "inboxes", "wants_answer"}
+# What the session asks of producers, and what only code in the loop can use.
+NOT_FOR_USERS = {name for name in vars(ProducerMember) if not name.startswith("_")} | {"session"}
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 
 
 def list_public(kind: type) -> list[str]:
     own = [name for name in dir(kind) if not name.startswith("_") or name in SPECIAL]
-    answers = {"ack", "retry"} if kind is eruca.Message else set()
-    return [name for name in own if name not in NOT_FOR_USERS - answers]
+    hidden = NOT_FOR_USERS if issubclass(kind, eruca.Producer) else set()
+    return [name for name in own if name not in hidden]
 
 
 @pytest.mark.parametrize(("twin", "plain"), PAIRS, ids=lambda kind: str(kind.__name__))
@@ -302,10 +300,10 @@ def test_messages_are_retried_and_buried(producer: sync.Producer, broker: Embedd
     producer.send(topic, b"x")
     with make_consumer(broker, topic, subscribe=topic) as consumer:
         message = next(consumer)
-        assert message.attempts == 0
+        assert message.delivery == 1
         message.retry()
         again = next(consumer)
-        assert (again.attempts, again.topic, again.body) == (1, topic, b"x")
+        assert (again.delivery, again.topic, again.body) == (2, topic, b"x")
         again.bury()
     dead = f"%DLQ%g-{topic}"
     with sync.PullConsumer(broker.nameserver, group="morgue", start="earliest") as morgue:
@@ -357,22 +355,22 @@ def test_handlers_get_plain_messages_and_exceptions_are_retries(
     def handle(message: sync.Message) -> None:
         assert type(message) is sync.Message
         assert not loopthread.find_loop_thread().is_here()
-        seen.append((message.body, message.attempts))
-        message.ack()  # not needed, and no harm
-        if message.body == b"bad" and message.attempts < 1:
+        seen.append((message.body, message.delivery))
+        if message.body == b"bad" and message.delivery < 2:
             raise ValueError("again")
+        message.ack()  # not needed, and no harm
 
     for body in (b"good", b"bad"):
         producer.send(topic, body)
     with consumer:
         wait_for(lambda: len(seen) == 3)
-    assert sorted(seen) == [(b"bad", 0), (b"bad", 1), (b"good", 0)]
+    assert sorted(seen) == [(b"bad", 1), (b"bad", 2), (b"good", 1)]
     assert "the handler of" in caplog.text
     # Everything is committed: only what is new comes to the next start of the same consumer.
     producer.send(topic, b"new")
     with consumer:
         wait_for(lambda: len(seen) == 4)
-    assert seen[-1] == (b"new", 0)
+    assert seen[-1] == (b"new", 1)
 
 
 def test_as_many_handlers_run_at_once_as_wanted(producer: sync.Producer, broker: EmbeddedBroker, topic: str) -> None:
@@ -496,7 +494,7 @@ def test_a_handler_may_close_its_consumer(producer: sync.Producer, broker: Embed
 def test_pausing_and_queues(producer: sync.Producer, broker: EmbeddedBroker, topic: str) -> None:
     told: list[int] = []
     consumer: sync.Consumer = make_consumer(
-        broker, topic, subscribe=topic, on_queues=lambda *_: told.append(len(consumer.queues))
+        broker, topic, subscribe=topic, rebalance=sync.Rebalance(on_change=lambda *_: told.append(len(consumer.queues)))
     )
     assert consumer.queues == []
     with consumer:
@@ -507,7 +505,7 @@ def test_pausing_and_queues(producer: sync.Producer, broker: EmbeddedBroker, top
         next(consumer).ack()
         consumer.commit()
         assert count_committed(broker, topic) == 1
-    assert told  # a listener runs in the loop and may look at its consumer there
+    assert told  # a listener runs in a thread and may use its consumer there
     with pytest.raises(ClientClosed):
         consumer.commit()
 
@@ -741,16 +739,18 @@ def run_script(script: str, *arguments: str, **how: Any) -> subprocess.Completed
 UNCLOSED = """
 import sys
 from pathlib import Path
-from eruca.sync import Consumer, Producer
+from eruca.sync import Consumer, Offsets, Producer
 nameserver, topic, directory = sys.argv[1:]
 producer = Producer(nameserver, group="shop")
 producer.start()
 producer.send_batch(topic, [b"1", b"2"], shard="s")
+kept = []
 for broadcast in (False, True):
     consumer = Consumer(
         nameserver, group="u-" + topic, subscribe=topic, start="earliest", broadcast=broadcast,
-        offsets_directory=Path(directory),
+        offsets=Offsets(directory=Path(directory)),
     )
+    kept.append(consumer)
     consumer.start()
     for _ in range(2):
         message = next(consumer)

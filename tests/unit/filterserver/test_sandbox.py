@@ -86,7 +86,7 @@ def test_a_hostile_module_is_stopped(sandbox: Sandbox, code: bytes, reason: str)
         (modules.WRONG_SHAPE, "must take 2 i32"),
         (modules.EVERYTHING[:-3], "cannot be compiled"),
         (b"public class Wanted {}", "not a WebAssembly"),
-        (b"\0asm" + bytes(300_000), "at most 262144"),
+        (b"\0asm" + bytes(300_000), "the maximum is 262144"),
     ],
     ids=["born-large", "start", "import", "memory", "alloc", "name", "shape", "cut", "java", "size"],
 )

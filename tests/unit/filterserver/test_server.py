@@ -155,7 +155,7 @@ async def test_the_broker_has_its_say(
         (b"", {"body": b"public class Wanted implements MessageFilter {}"}, "not the base64 of a WebAssembly module"),
         (b"import os", {}, "not a WebAssembly module"),
         (b"", {}, "no such class is installed"),
-        (modules.EVERYTHING, {"name": "x" * 256}, "256 letters"),
+        (modules.EVERYTHING, {"name": "x" * 256}, "256 characters"),
         (modules.EVERYTHING, {"group": "a group\n"}, "group"),
         (modules.BORN_LARGE, {}, "bytes of memory"),
         (modules.ENDLESS_START, {}, "instructions"),

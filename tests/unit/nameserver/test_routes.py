@@ -393,7 +393,7 @@ def test_names_addresses_and_topics_are_bounded_and_what_goes_makes_room(
     for more in ({"name": "n3"}, {"name": "n0", "cluster": "C2"}, {"name": "n0", "address": "h9:1"}):
         if "cluster" in more:
             monkeypatch.setattr(routes_module, "ROUTE_NAMES_MAX", 1)
-        with pytest.raises(RequestRefused, match="takes no more"):
+        with pytest.raises(RequestRefused, match="the maximum of this name server"):
             register(tables, body_of("T"), **{"address": "h0:1", **more})  # type: ignore[arg-type]
         monkeypatch.setattr(routes_module, "ROUTE_NAMES_MAX", 3)
     tables.drop_link(0)

@@ -220,7 +220,10 @@ async def test_a_large_body_is_read_in_a_thread_and_in_order() -> None:
 
 @pytest.mark.parametrize(
     ("body", "remark"),
-    [(b" " * (2 * 1024 * 1024 + 1), "the most is 2097152"), (b"{" * 100_000, "100000 objects, the maximum is 16384")],
+    [
+        (b" " * (2 * 1024 * 1024 + 1), "the maximum is 2097152"),
+        (b"{" * 100_000, "100000 objects, the maximum is 16384"),
+    ],
 )
 async def test_a_body_that_takes_too_long_to_read_is_refused(body: bytes, remark: str) -> None:
     table = HandlerTable()

@@ -84,7 +84,7 @@ def test_names_have_rules() -> None:
     metrics.gauge("in_flight", "Sends.", topic="a")
     with pytest.raises(ValueError, match=r"is already a Gauge with the labels \('topic',\)"):
         metrics.gauge("in_flight", "Sends.")
-    with pytest.raises(ValueError, match="is a Gauge"):
+    with pytest.raises(ValueError, match="is already a Gauge"):
         metrics.histogram("in_flight", "Sends.", topic="a")
 
 

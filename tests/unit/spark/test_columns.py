@@ -40,7 +40,7 @@ def test_what_is_always_there_need_not_be_nullable() -> None:
     ("field", "why"),
     [
         (StructField("bodi", StringType()), "no column bodi .*did you mean body"),
-        (StructField("zzzzzz", StringType()), "no column zzzzzz .*there are topic, broker"),
+        (StructField("zzzzzz", StringType()), "no column zzzzzz .*the columns are topic, broker"),
         (StructField("body", StringType()), "column body is binary, not string .*cast it afterwards"),
         (StructField("topic", StringType(), nullable=False), "column topic may be null .*leave NOT NULL out"),
         (StructField("keys", ArrayType(StringType(), False)), "column keys may be null"),

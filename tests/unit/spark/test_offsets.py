@@ -32,7 +32,7 @@ def test_the_text_does_not_depend_on_the_order_of_the_queues() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"topics": {"t": 1}}', '{"topics": {"t": {"b": {"x": 1}}}}', "3"])
 def test_what_is_no_checkpoint_of_ours(text: str) -> None:
-    with pytest.raises(OffsetLost, match="not offsets of ours"):
+    with pytest.raises(OffsetLost, match="no offsets of this source"):
         decode_offsets(text)
 
 
@@ -49,7 +49,7 @@ def test_a_value_counts_for_everything_below_it() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[]", "expected for example"),
         ("{}", "expected for example"),
         ('{"t": {"b": {"x": 1}}}', "a queue is a number"),
@@ -68,9 +68,9 @@ def test_wrong_trees(text: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("tree", "why"),
     [
-        ({"order": 1}, r"startingOffsets names order, which is not a topic .*did you mean orders"),
+        ({"order": 1}, r"startingOffsets contains order, which is not a topic .*did you mean orders"),
         ({"orders": {"broker-aa": 1}}, r"not a broker of orders .*did you mean broker-a"),
-        ({"orders": {"broker-a": {"7": 1}}}, r"names 7, which is not a queue of orders on broker-a .*0, 1, 10"),
+        ({"orders": {"broker-a": {"7": 1}}}, r"contains 7, which is not a queue of orders on broker-a .*0, 1, 10"),
     ],
 )
 def test_names_that_are_not_read_are_refused(tree: dict[str, object], why: str) -> None:

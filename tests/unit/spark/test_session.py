@@ -6,7 +6,7 @@ import tempfile
 
 import pytest
 
-from eruca._spark.pipelines.job import choose_java_options, choose_sockets
+from eruca._spark.session import choose_java_options, choose_sockets
 
 _NAMES = ("SPARK_HOME", "SPARK_CONF_DIR", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 

@@ -338,7 +338,7 @@ def test_destroy_starts_over() -> None:
 def test_contradicting_offsets_are_noticed() -> None:
     queue = make_queue(make_disk())
     queue.min_offset = 3
-    with pytest.raises(StoreError, match="contradict"):
+    with pytest.raises(StoreError, match="are inconsistent"):
         queue.check()
 
 

@@ -40,13 +40,13 @@ async def test_retries_come_at_once(eruca_producer, eruca_consumer, eruca_topic)
 
     @consumer.handler(eruca_topic)
     async def work(message):
-        seen.put_nowait(message.attempts)
-        if message.attempts < 2:
+        seen.put_nowait(message.delivery)
+        if message.delivery < 3:
             raise RuntimeError("not yet")
 
     await consumer.start()  # and the fixture closes it
     await eruca_producer.send(eruca_topic, b"hello")
-    assert [await asyncio.wait_for(seen.get(), 30) for _ in range(3)] == [0, 1, 2]
+    assert [await asyncio.wait_for(seen.get(), 30) for _ in range(3)] == [1, 2, 3]
 """
 
 PLAIN_TESTS = """

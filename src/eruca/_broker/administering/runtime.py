@@ -16,7 +16,7 @@ from eruca._broker.administering.stats import Stats
 from eruca._broker.groups.clients import Clients
 from eruca._broker.groups.progress import find_ends
 from eruca._broker.options import LiveOptions
-from eruca._broker.sending.once import ONCE_KEY, ONCE_VERSION, Once
+from eruca._broker.sending.once import Once
 from eruca._ground.clock import Clock
 from eruca._net.handlers import HandlerTable, Reply, Request
 from eruca._store.messagestore import MessageStore
@@ -24,6 +24,7 @@ from eruca._wire.bodies import DelayOffsets, KVTable, ReplicationState
 from eruca._wire.codes import VERSION_ANNOUNCED, RequestCode
 from eruca._wire.fastjson import write_double
 from eruca._wire.names import SCHEDULE_TOPIC
+from eruca._wire.once import ONCE_KEY, ONCE_VERSION
 from eruca._wire.record import RecordView, inspect_record
 from eruca.errors import StoreError
 

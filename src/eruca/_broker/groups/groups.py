@@ -78,9 +78,7 @@ class Groups:
         if name not in self._groups:
             size = self._bytes + _weigh(name)
             if size > SHARED_TABLE_BYTES_MAX:
-                text = (
-                    f"group {name} cannot be created: the broker has reached its limit with {len(self._groups)} groups"
-                )
+                text = f"group {name} cannot be created: the limit is reached with {len(self._groups)} groups"
                 self._reporter.report("full", text)
                 raise TableFull(text, hint="delete groups that are not used")
             self._bytes = size

@@ -1,14 +1,10 @@
 """Storing a message once although it is sent again: the broker's half of the idempotent Spark sink.
 
-Each message of such a sink has a mark, the property ERUCA_ONCE, which identifies the row and the query:
-
-    <query>:<batch>:<partition>:<sequence>      3q2-7wEdQkSxJmA1bFzQhg:17:3:40961
-
-The sender chooses the name of the query; the rest are numbers. A sender sends the rows of a partition to a queue in the
-order of their sequence, and the next ones only after the previous ones were acknowledged. So the highest stored
-sequence is enough: any message not above it is already stored, so it is dropped and acknowledged. A batch starts when
-the previous one is complete, so messages of a batch older than the newest are dropped too, and nothing about older
-batches has to be remembered.
+Each message of such a sink has a mark that identifies the row and the query (`wire.once`). A sender sends the rows of
+a partition to a queue in the order of their sequence, and the next ones only after the previous ones were acknowledged.
+So the highest stored sequence is enough: any message not above it is already stored, so it is dropped and acknowledged.
+A batch starts when the previous one is complete, so messages of a batch older than the newest are dropped too, and
+nothing about older batches has to be remembered.
 
 A power loss may remove records from the middle of what was not synced yet, and leave some after them. A mark after
 such a gap does not prove that those before it are stored: it is remembered separately, as an island, until they have
@@ -29,10 +25,10 @@ import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from eruca._ground.digits import read_digits
-from eruca._ground.limits import ONCE_PLACES_MAX, ONCE_QUERIES_MAX, ONCE_QUERY_CHARS_MAX
+from eruca._ground.limits import ONCE_PLACES_MAX, ONCE_QUERIES_MAX
 from eruca._store.filesystem import FileSystem
 from eruca._store.messagestore import MessageStore
 from eruca._store.tables.saving import TableSaver
@@ -40,27 +36,16 @@ from eruca._store.tables.tables import TableFile
 from eruca._wire.bodies import JsonBody
 from eruca._wire.bodies.shared import kept, kept_dict
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
-from eruca._wire.properties import ERUCA_ONCE, REAL_QID, REAL_TOPIC, get_property
+from eruca._wire.once import RAW_ONCE_MARK, OnceMark, read_mark
+from eruca._wire.properties import REAL_QID, REAL_TOPIC, get_property
 from eruca.errors import MessageIllegal, StoreFull, TableUnsaved
 
 log = logging.getLogger(__name__)
 
-# Announced in the broker's runtime metrics, so that a sink knows that it can rely on it.
-ONCE_KEY: Final = "erucaOnce"
-ONCE_VERSION: Final = 1
-
-ONCE_MARK: Final = f"{ERUCA_ONCE}\x01"
-RAW_ONCE_MARK: Final = ONCE_MARK.encode()
-# Only messages from producers of this group are checked: a program that reads messages and sends them elsewhere with
-# all their properties intends new messages.
-ONCE_GROUP: Final = "ERUCA_ONCE_SINK"
 TABLE_NAME: Final = "erucaOnce.json"
 
-_RAW_ONCE: Final = ERUCA_ONCE.encode()
 _RAW_REAL_TOPIC: Final = REAL_TOPIC.encode()
 _RAW_REAL_QID: Final = REAL_QID.encode()
-_MARK_PARTS: Final = 4
-_NUMBER_DIGITS_MAX: Final = 18
 _ALL: Final = 2**63 - 1
 _SAVER_NAME: Final = "once"
 # The log may grow by this much before the table is saved although nothing in it changed: a start reads the rest.
@@ -70,15 +55,6 @@ _TURN_BYTES: Final = 4 * 1024 * 1024
 
 # Topic, queue and partition.
 _PlaceKey: TypeAlias = tuple[str, int, int]
-
-
-class OnceMark(NamedTuple):
-    """The row and query of a message."""
-
-    query: str
-    batch: int
-    partition: int
-    sequence: int
 
 
 class OnceQuery(JsonBody):
@@ -117,24 +93,6 @@ class _Query:
         self.batch = batch
         self.places = {}
         self.islands = {}
-
-
-def read_mark(properties: bytes) -> OnceMark | None:
-    """Return the mark of a message, or None without one. Raises MessageIllegal if it is invalid."""
-    raw = get_property(properties, _RAW_ONCE)
-    if raw is None:
-        return None
-    parts = raw.split(b":")
-    if len(parts) == _MARK_PARTS and 0 < len(parts[0]) <= ONCE_QUERY_CHARS_MAX and parts[0].isascii():
-        batch, partition, sequence = parts[1:]
-        if all(part.isdigit() and len(part) <= _NUMBER_DIGITS_MAX for part in (batch, partition, sequence)):
-            return OnceMark(parts[0].decode(), int(batch), int(partition), int(sequence))
-    raise MessageIllegal(f"{ERUCA_ONCE} is {raw[:100]!r}: expected query:batch:partition:sequence")
-
-
-def drop_mark(properties: str) -> str:
-    """Return properties without the mark: a message sent again by another program is a new message."""
-    return "\x02".join([entry for entry in properties.split("\x02") if not entry.startswith(ONCE_MARK)])
 
 
 class OnceFile(TableFile[OnceTable]):

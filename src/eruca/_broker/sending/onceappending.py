@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from eruca._broker.administering.stats import Stats
 from eruca._broker.refusals import refuse, refuse_unstored
 from eruca._broker.sending.appending import Appending
-from eruca._broker.sending.once import ONCE_GROUP, Once, OnceMark, read_mark
+from eruca._broker.sending.once import Once
 from eruca._store.encodedbatch import BatchFacts, StoredBatch
 from eruca._store.messagestore import MessageStore
 from eruca._wire.batch import BatchItem, decode_batch, find_ends
 from eruca._wire.codes import ResponseCode
+from eruca._wire.once import ONCE_GROUP, OnceMark, read_mark
 from eruca._wire.record import Record
 from eruca.errors import MessageIllegal, StoreError
 

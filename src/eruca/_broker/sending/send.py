@@ -14,7 +14,7 @@ from eruca._broker.sending.answering import Place, SendAnswers
 from eruca._broker.sending.appending import Appending
 from eruca._broker.sending.batches import BatchSends
 from eruca._broker.sending.drafting import Drafting
-from eruca._broker.sending.once import ONCE_GROUP, ONCE_MARK, Once, drop_mark
+from eruca._broker.sending.once import Once
 from eruca._broker.sending.onceappending import OnceAppending
 from eruca._broker.standing import Standing
 from eruca._net.handlers import HandlerTable
@@ -24,6 +24,7 @@ from eruca._wire.codes import FLAG_ONEWAY, RequestCode
 from eruca._wire.frame import Command
 from eruca._wire.headers import AnySendHeader, SendMessageHeader, SendMessageV2Header
 from eruca._wire.ids import encode_offset_id
+from eruca._wire.once import ONCE_GROUP, ONCE_MARK, drop_mark
 from eruca.errors import InvalidName, RequestRefused, StoreError, WireError
 
 # Looking up an enum member takes longer than comparing it.

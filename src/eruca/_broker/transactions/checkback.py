@@ -19,7 +19,7 @@ from eruca._broker.sending.stored import copy_message, read_message
 from eruca._broker.standing import Standing
 from eruca._broker.topics import Topics
 from eruca._broker.transactions.decisions import Decisions
-from eruca._broker.transactions.halves import PROGRESS_GROUP, QUEUE, make_copy, read_half, read_op
+from eruca._broker.transactions.halves import make_copy, read_half, read_op
 from eruca._core.transactions import (
     Action,
     CheckBack,
@@ -49,6 +49,7 @@ from eruca._store.reading.slices import ReadBounds, ReadStatus
 from eruca._store.tables.saving import TableSaver
 from eruca._wire.codes import RequestCode
 from eruca._wire.frame import make_request
+from eruca._wire.halves import HALF_QUEUE, PROGRESS_GROUP
 from eruca._wire.headers import CheckTransactionHeader
 from eruca._wire.ids import encode_offset_id
 from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC
@@ -140,8 +141,8 @@ class CheckBackService:
             action = machine.handle(self._do(action), steady.now_ms())
         # Otherwise a power loss could leave the progress past a half whose copy is lost, and it would stay unchecked.
         if (action.half_offset, action.op_offset) != begin and await self._sync():
-            offsets.put(PROGRESS_GROUP, HALF_TOPIC, QUEUE, action.half_offset)
-            offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, QUEUE, action.op_offset)
+            offsets.put(PROGRESS_GROUP, HALF_TOPIC, HALF_QUEUE, action.half_offset)
+            offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, HALF_QUEUE, action.op_offset)
             # Not with the next save of offsets: a crash before that would cause the same halves to be checked twice.
             self._saver.mark("offsets")
 
@@ -150,18 +151,18 @@ class CheckBackService:
 
         The next messages get those offsets, and would be skipped.
         """
-        queue = self._store.queues.get(topic, QUEUE)
+        queue = self._store.queues.get(topic, HALF_QUEUE)
         end = 0 if queue is None else queue.max_offset
-        offset = self._offsets.get(PROGRESS_GROUP, topic, QUEUE)
+        offset = self._offsets.get(PROGRESS_GROUP, topic, HALF_QUEUE)
         if offset > end:
             log.warning("%s was checked up to %d, but ends at %d", topic, offset, end)
-            self._offsets.put(PROGRESS_GROUP, topic, QUEUE, end)
+            self._offsets.put(PROGRESS_GROUP, topic, HALF_QUEUE, end)
 
     def _find_start(self, topic: str) -> int:
-        offset = self._offsets.get(PROGRESS_GROUP, topic, QUEUE)
+        offset = self._offsets.get(PROGRESS_GROUP, topic, HALF_QUEUE)
         if offset >= 0:
             return offset
-        queue = self._store.queues.get(topic, QUEUE)
+        queue = self._store.queues.get(topic, HALF_QUEUE)
         return 0 if queue is None else queue.min_offset
 
     def _do(self, action: Action) -> Event:
@@ -196,7 +197,7 @@ class CheckBackService:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _read_half(self, offset: int) -> HalfRead | HalfMissing | HalvesEnded:
-        queue = self._store.queues.get(HALF_TOPIC, QUEUE)
+        queue = self._store.queues.get(HALF_TOPIC, HALF_QUEUE)
         if queue is None or offset == queue.max_offset:
             return HalvesEnded()
         if not queue.min_offset <= offset < queue.max_offset:
@@ -214,7 +215,7 @@ class CheckBackService:
         return HalfRead(replace(half, born_ms=half.born_ms - message.store_timestamp + stored_ms))
 
     def _read_ops(self, offset: int) -> OpsRead:
-        result = self._store.reader.read(OP_HALF_TOPIC, QUEUE, offset, ReadBounds(_OPS_READ_MAX))
+        result = self._store.reader.read(OP_HALF_TOPIC, HALF_QUEUE, offset, ReadBounds(_OPS_READ_MAX))
         if result.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
             return OpsRead((), 0, True)
         ops: list[Op] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eruca._broker.sending.stored import copy_message
 from eruca._core.transactions import Half, Op
 from eruca._ground.digits import read_digits
+from eruca._wire.halves import DECIDED_TAG, HALF_QUEUE, read_decided_offset
 from eruca._wire.names import HALF_TOPIC, OP_HALF_TOPIC
 from eruca._wire.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -21,13 +22,7 @@ from eruca._wire.properties import (
 from eruca._wire.record import Record
 from eruca._wire.sysflag import TRANSACTION_COMMIT, set_host_bits, set_transaction
 
-# The group name under which the progress in both queues is stored.
-PROGRESS_GROUP = "CID_RMQ_SYS_TRANS"
-# Both topics have one queue.
-QUEUE = 0
-
-_DECIDED_TAG = "d"
-_OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: _DECIDED_TAG})
+_OP_PROPERTIES = encode_properties({WAIT: "true", TAGS: DECIDED_TAG})
 
 
 def read_half(message: Record, timeout_ms: int) -> Half:
@@ -35,33 +30,28 @@ def read_half(message: Record, timeout_ms: int) -> Half:
     immunity = get_property(message.properties, CHECK_IMMUNITY_TIME_IN_SECONDS.encode())
     immunity_ms = None
     if immunity is not None:
-        seconds = _read_whole(immunity)
+        seconds = read_digits(immunity)
         immunity_ms = timeout_ms if seconds is None else seconds * 1000
     return Half(
         offset=message.queue_offset,
         position=message.position,
         born_ms=message.born_timestamp,
-        checks=_read_whole(get_property(message.properties, TRANSACTION_CHECK_TIMES.encode())) or 0,
+        checks=read_digits(get_property(message.properties, TRANSACTION_CHECK_TIMES.encode())) or 0,
         immunity_ms=immunity_ms,
-        origin=_read_whole(get_property(message.properties, TRAN_PREPARED_QUEUE_OFFSET.encode())),
+        origin=read_digits(get_property(message.properties, TRAN_PREPARED_QUEUE_OFFSET.encode())),
     )
 
 
 def read_op(message: Record) -> Op:
     """Extract from an op record what decisions need."""
-    is_decision = get_property(message.properties, TAGS.encode()) == _DECIDED_TAG.encode()
-    return Op(message.queue_offset, message.position, _read_whole(message.body) if is_decision else None)
-
-
-def _read_whole(raw: bytes | None) -> int | None:
-    return read_digits(raw)
+    return Op(message.queue_offset, message.position, read_decided_offset(message))
 
 
 def make_op(half_offset: int, host: bytes, now_ms: int) -> Record:
     """Build the record that marks a half as decided."""
     return Record(
         topic=OP_HALF_TOPIC,
-        queue_id=QUEUE,
+        queue_id=HALF_QUEUE,
         body=b"%d" % half_offset,
         properties=_OP_PROPERTIES,
         sys_flag=set_host_bits(0, host, host),
@@ -101,4 +91,4 @@ def make_copy(half: Record, root: int | None, *, checks: int | None = None, wait
         properties[TRANSACTION_CHECK_TIMES] = str(checks)
     if not waits:
         properties[WAIT] = "false"
-    return copy_message(half, HALF_TOPIC, QUEUE, encode_properties(properties))
+    return copy_message(half, HALF_TOPIC, HALF_QUEUE, encode_properties(properties))

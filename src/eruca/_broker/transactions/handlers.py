@@ -15,10 +15,11 @@ from eruca._broker.replication.acknowledging import Acknowledgement
 from eruca._broker.sending.stored import read_message
 from eruca._broker.standing import Standing
 from eruca._broker.transactions.decisions import Decisions
-from eruca._broker.transactions.halves import QUEUE, make_committed, make_copy, read_half
+from eruca._broker.transactions.halves import make_committed, make_copy, read_half
 from eruca._net.handlers import HandlerTable, Reply, Request, Result
 from eruca._store.messagestore import MessageStore
 from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.halves import HALF_QUEUE
 from eruca._wire.headers import EndTransactionHeader
 from eruca._wire.ids import decode_offset_id
 from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
@@ -95,7 +96,7 @@ class TransactionHandlers:
         # A decision often follows its half at once, which may still be in a transient buffer.
         store.commit()
         message = read_message(store, header.position)
-        if message is None or message.topic != HALF_TOPIC or message.queue_id != QUEUE:
+        if message is None or message.topic != HALF_TOPIC or message.queue_id != HALF_QUEUE:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if message.get_property(PGROUP) != header.producer_group:
             refuse(ResponseCode.SYSTEM_ERROR, "The producer group wrong")

@@ -44,21 +44,22 @@ class Balance:
         strategy: Strategy,
         *,
         broadcast: bool,
-        interval_ms: int,
+        interval_s: float,
         take: Callable[[MessageQueue], Awaitable[Taken]],
         drop: Callable[[MessageQueue], Awaitable[None]],
-        on_change: Callable[[str, list[MessageQueue], list[MessageQueue]], None],
+        tell: Callable[[list[MessageQueue], list[MessageQueue]], Awaitable[None]],
     ) -> None:
         self._session = session
         self._group = group
         self._strategy = strategy
         self._broadcast = broadcast
-        self._interval_s = interval_ms / 1000
+        self._interval_s = interval_s
         # Begins with a queue that is ours now.
         self._take = take
         # Lets go of a queue that is not ours any more.
         self._drop = drop
-        self._on_change = on_change
+        # Is told of queues that are ours now, and of those that will be let go.
+        self._tell = tell
         # What is ours, by topic.
         self.owned: dict[str, set[MessageQueue]] = {}
         # All queues of a topic when it was looked at first; what comes later is new.
@@ -157,6 +158,8 @@ class Balance:
             # A strategy that was told its queues gives them for every topic, that of the retries too.
             allotted = [queue for queue in found if queue.topic == topic]
         change = plan_change(owned, allotted)
+        if change.dropped:
+            await self._tell([], change.dropped)
         for queue in change.dropped:
             owned.discard(queue)
             await self._drop(queue)
@@ -167,7 +170,8 @@ class Balance:
             self.unsettled[topic] = f"where to begin is not known for {len(failed)} of {len(everything)} queues"
         if change.added or change.dropped:
             log.info("group %s has %d of %d queues of %s", self._group, len(owned), len(everything), topic)
-            self._on_change(topic, everything, sorted(owned))
+        if taken:
+            await self._tell(taken, [])
         if topic not in self._topics:
             del self.owned[topic]
         return len(taken) == len(change.added)

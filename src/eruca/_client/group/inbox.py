@@ -6,6 +6,7 @@ import asyncio
 from typing import NamedTuple, Self
 
 from eruca._client.group.subscriptions import Subscription
+from eruca._client.message import Settle
 from eruca._core.processqueue import ProcessQueue
 from eruca._wire.bodies import MessageQueue, ProcessQueueInfo
 from eruca._wire.record import Record
@@ -53,6 +54,8 @@ class Inbox:
         # The refusal that was logged last, until a pull works again.
         self.trouble = ""
         self.task: asyncio.Task[None] | None = None
+        # Takes the acknowledgements of its messages.
+        self.settle: Settle | None = None
         # Messages handlers work on: the loop time they began, by offset.
         self.running: dict[int, tuple[float, Record]] = {}
         # Set whenever there may be room, or a reason to look again.

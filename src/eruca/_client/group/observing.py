@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol, TypeAlias
 
 from eruca._client.message import Message, Outcome
 from eruca._client.meters import ConsumeMeter
-from eruca._client.push.handlers import HandlerEntry
 from eruca._observe.telemetry import Telemetry, find_telemetry
 from eruca._wire.bodies import ConsumeStatus
 
 log = logging.getLogger(__name__)
+
+# Has a handler work on messages, and returns how that ended.
+Work: TypeAlias = Callable[[list[Message]], Awaitable[Outcome]]
 
 _WINDOW_S = 60.0
 
@@ -93,11 +95,11 @@ class ConsumeObserver:
         tally = self._tallies.get(topic)
         return ConsumeStatus() if tally is None else tally.read()
 
-    async def consume(self, handler: HandlerEntry, messages: list[Message]) -> Outcome:
+    async def consume(self, work: Work, messages: list[Message]) -> Outcome:
         """Have a handler work, with hooks told before and after."""
         begun = [self._tell_before(hook, messages) for hook in self.hooks]
         started = time.monotonic()
-        outcome = await self._call(handler, messages)
+        outcome = await self._call(work, messages)
         spent_ms = round((time.monotonic() - started) * 1000)
         for hook, note in zip(self.hooks, begun, strict=True):
             try:
@@ -106,9 +108,9 @@ class ConsumeObserver:
                 log.exception("a hook failed after consuming")
         return outcome
 
-    async def _call(self, handler: HandlerEntry, messages: list[Message]) -> Outcome:
+    async def _call(self, work: Work, messages: list[Message]) -> Outcome:
         if self._telemetry is None:
-            return await handler.call(messages)
+            return await work(messages)
         first = messages[0]
         with self._telemetry.process(
             first.topic,
@@ -117,7 +119,7 @@ class ConsumeObserver:
             server=first.store_host,
             queue_id=first.queue.queue_id,
         ) as operation:
-            outcome = await handler.call(messages)
+            outcome = await work(messages)
             if outcome not in (Outcome.DONE, Outcome.COMMIT):
                 operation.fail(outcome.value)
         return outcome

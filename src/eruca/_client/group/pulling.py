@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from eruca._client.group.inbox import Inbox, LastRead
+from eruca._client.group.settings import Flow
 from eruca._client.group.subscriptions import TAG, Subscription
 from eruca._client.session.calls import Calls, Pulled, PullStatus
 from eruca._client.session.session import Session
 from eruca._ground.backoff import spread
+from eruca._ground.durations import to_ms, to_seconds
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import ResponseCode
 from eruca._wire.headers import PullMessageHeader
@@ -37,25 +38,6 @@ _FRUITLESS_MAX = 3
 _HELD_S = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullLimits:
-    """How much is asked for at once, and how much may wait to be consumed."""
-
-    batch: int = 32
-    # Of one queue: above any of these it is not pulled until some messages are done.
-    count_max: int = 1000
-    bytes_max: int = 100 * 1024 * 1024
-    # How far the first and the last message not done may lie apart; None means no bound (ordered consumers).
-    span_max: int | None = 2000
-    # How long the broker holds a pull of an empty queue, and how long we wait for its answer.
-    suspend_ms: int = 15_000
-    timeout_ms: int = 30_000
-    # The pause after an error.
-    error_pause_ms: int = 1000
-    # A pause between pulls, for those who want one.
-    interval_ms: int = 0
-
-
 class Puller:
     """Pulls queues and hands over what it gets."""
 
@@ -63,7 +45,7 @@ class Puller:
         self,
         session: Session,
         group: str,
-        limits: PullLimits,
+        flow: Flow,
         deliver: Callable[[Inbox, list[Record]], None],
         *,
         flags: int = 0,
@@ -72,7 +54,11 @@ class Puller:
     ) -> None:
         self._session = session
         self._group = group
-        self._limits = limits
+        self._flow = flow
+        self._hold_ms = to_ms("Flow.hold", flow.hold)
+        self._timeout_ms = to_ms("Flow.timeout", flow.timeout)
+        self._error_pause_s = to_seconds("Flow.error_pause", flow.error_pause)
+        self._interval_s = to_seconds("Flow.interval", flow.interval)
         self._deliver = deliver
         # Marks of this kind of consumer in every pull.
         self._flags = PULL_SUSPEND | flags
@@ -89,10 +75,10 @@ class Puller:
                 await self._pull_often(inbox)
             except Exception:
                 log.exception("queue %s could not be pulled", inbox.queue)
-                await asyncio.sleep(self._limits.error_pause_ms / 1000)
+                await asyncio.sleep(self._error_pause_s)
 
     async def _pull_often(self, inbox: Inbox) -> None:
-        limits, fruitless, outages = self._limits, 0, self._session.outages
+        fruitless, outages = 0, self._session.outages
         while inbox.is_ours():
             if inbox.paused or self._is_full(inbox):
                 inbox.changed.clear()
@@ -120,18 +106,18 @@ class Puller:
             is_moved = inbox.next_offset > before and pulled.status is not PullStatus.ILLEGAL_OFFSET
             fruitless = 0 if is_held or is_moved else fruitless + 1
             if fruitless > _FRUITLESS_MAX:
-                await asyncio.sleep(min(_HELD_S, limits.error_pause_ms / 1000))
-            if limits.interval_ms:
-                await asyncio.sleep(limits.interval_ms / 1000)
+                await asyncio.sleep(min(_HELD_S, self._error_pause_s))
+            if self._interval_s:
+                await asyncio.sleep(self._interval_s)
 
     def _is_full(self, inbox: Inbox) -> bool:
-        limits, process = self._limits, inbox.process
+        flow, process = self._flow, inbox.process
         if self._has_room is not None and not self._has_room():
             return True
         return (
-            process.count > limits.count_max
-            or process.bytes > limits.bytes_max
-            or (limits.span_max is not None and process.span > limits.span_max)
+            process.count > flow.count_max
+            or process.bytes > flow.bytes_max
+            or (flow.span_max is not None and process.span > flow.span_max)
         )
 
     async def _check_master(self, inbox: Inbox) -> None:
@@ -175,13 +161,13 @@ class Puller:
         last, queue = inbox.last, inbox.queue
         if last is None or last.queue_offset != inbox.next_offset - 1:
             return False
-        calls, timeout_ms = self._session.calls, self._limits.timeout_ms
+        calls, timeout_ms = self._session.calls, self._timeout_ms
         found = await peek(calls, address, self._group, queue, last.queue_offset, count_max=1, timeout_ms=timeout_ms)
         return bool(found) and LastRead.of(found[0]) == last
 
     async def pull(self, inbox: Inbox) -> Pulled:
         """Ask once."""
-        session, limits, queue = self._session, self._limits, inbox.queue
+        session, queue = self._session, inbox.queue
         subscription = inbox.subscription
         address, flags = await find_source(session, self._group, queue, inbox.broker_id, subscription)
         header = PullMessageHeader(
@@ -189,19 +175,19 @@ class Puller:
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=inbox.next_offset,
-            max_message_nums=limits.batch,
+            max_message_nums=self._flow.batch,
             sys_flag=self._flags | flags,
             # Java's clients commit with their pulls. A broker that works in several threads may do that after a later
             # commit has been answered, and give the messages between the two once more to whoever comes next.
             commit_offset=0,
-            suspend_timeout_ms=limits.suspend_ms,
+            suspend_timeout_ms=self._hold_ms,
             subscription=subscription.text,
             subscription_version=subscription.version,
             expression_type=subscription.kind,
         )
         inbox.last_pull = asyncio.get_running_loop().time()
         inbox.asked = address
-        pulled = await session.calls.pull(address, header, limits.timeout_ms)
+        pulled = await session.calls.pull(address, header, self._timeout_ms)
         inbox.broker_id = pulled.suggested_id
         return pulled
 
@@ -248,7 +234,7 @@ class Puller:
                 await session.routes.refresh(inbox.queue.topic)
         except ErucaError as other:
             log.debug("and that could not be helped: %s", other)
-        await asyncio.sleep(spread(self._limits.error_pause_ms / 1000, 0.5))
+        await asyncio.sleep(spread(self._error_pause_s, 0.5))
 
     def _report(self, inbox: Inbox, error: ErucaError) -> None:
         """Log an error once, however often it comes in a row."""
@@ -285,7 +271,22 @@ async def peek(
     calls: Calls, address: str, group: str, queue: MessageQueue, offset: int, *, count_max: int, timeout_ms: int
 ) -> list[Record]:
     """The records a broker has at an offset now, whatever their tags; it neither waits nor commits."""
-    header = PullMessageHeader(
+    header = make_peek_header(group, queue, offset, count_max)
+    return (await calls.pull(address, header, timeout_ms)).records
+
+
+def make_peek_header(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    count_max: int,
+    *,
+    expression: str = "*",
+    kind: str = TAG,
+    bytes_max: int | None = None,
+) -> PullMessageHeader:
+    """Return the header of a pull that neither waits for messages nor commits an offset."""
+    return PullMessageHeader(
         consumer_group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
@@ -294,11 +295,11 @@ async def peek(
         sys_flag=PULL_SUBSCRIPTION,
         commit_offset=0,
         suspend_timeout_ms=0,
-        subscription="*",
+        subscription=expression,
         subscription_version=0,
-        expression_type=TAG,
+        expression_type=kind,
+        max_message_bytes=bytes_max,
     )
-    return (await calls.pull(address, header, timeout_ms)).records
 
 
 def keep_tagged(records: list[Record], subscription: Subscription) -> list[Record]:

@@ -31,8 +31,8 @@ from eruca.errors import ErucaError, NoRoute
 
 log = logging.getLogger(__name__)
 
-# How often a message is tried unless its consumer says otherwise, as in Java.
-ATTEMPTS_MAX = 16
+# How often a message is delivered unless its consumer says otherwise: once, and 16 times again as in Java.
+DELIVERIES_MAX = 17
 
 _TIMEOUT_MS = 5000
 
@@ -40,10 +40,11 @@ _TIMEOUT_MS = 5000
 class Redelivery:
     """Gives messages of one group back."""
 
-    def __init__(self, session: Session, group: str, max_attempts: int) -> None:
+    def __init__(self, session: Session, group: str, max_deliveries: int) -> None:
         self._session = session
         self._group = group
-        self._max_attempts = max_attempts
+        # As the wire counts: how often after the first time.
+        self._retries_max = max_deliveries - 1
         self._sender = Sender(session, INNER_PRODUCER_GROUP)
 
     async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
@@ -56,19 +57,19 @@ class Redelivery:
             await self._ask_broker(record, queue, level)
         except ErucaError as error:
             log.warning("message %s could not be given back, it is sent again: %s", _name(record), error)
-            times = self._max_attempts if level < 0 else record.reconsume_times + 1
+            times = self._retries_max if level < 0 else record.reconsume_times + 1
             await self.send_again(record, times, delay_level=level or RETRY_LEVEL_FIRST + record.reconsume_times)
-        if level < 0 or record.reconsume_times >= self._max_attempts:
-            self._log_burial(record, record.reconsume_times)
+        if level < 0 or record.reconsume_times >= self._retries_max:
+            self._log_burial(record, record.reconsume_times + 1)
         else:
             # What a damaged or hostile record says of its deliveries may be any number.
             level = max(1, min(level or RETRY_LEVEL_FIRST + record.reconsume_times, len(DELAY_LEVELS_MS)))
             pause = timedelta(milliseconds=DELAY_LEVELS_MS[level - 1]).total_seconds()
-            what = _describe(record, record.reconsume_times)
+            what = _describe(record, record.reconsume_times + 1)
             log.info("%s is not done: again in %.0f s (delay level %d by default)", what, pause, level)
 
-    def _log_burial(self, record: Record, attempts: int) -> None:
-        log.warning("%s is given up: dead letter topic %s", _describe(record, attempts), DLQ_PREFIX + self._group)
+    def _log_burial(self, record: Record, delivery: int) -> None:
+        log.warning("%s is given up: dead letter topic %s", _describe(record, delivery), DLQ_PREFIX + self._group)
 
     async def _ask_broker(self, record: Record, queue: MessageQueue, level: int) -> None:
         address = self._session.routes.require_address(queue.broker_name)
@@ -79,7 +80,7 @@ class Redelivery:
             origin_message_id=_name(record),
             origin_topic=record.topic,
             unit_mode=False,
-            max_reconsume_times=self._max_attempts,
+            max_reconsume_times=self._retries_max,
         )
         await self._session.calls.send_back(address, header, _TIMEOUT_MS)
 
@@ -101,18 +102,18 @@ class Redelivery:
             record.sys_flag,
             record.flag,
             reconsume_times=times,
-            max_reconsume_times=self._max_attempts,
+            max_reconsume_times=self._retries_max,
         )
         route: Route = await self._session.routes.get(topic)
         if not route.write_queues:
             raise NoRoute(f"the retry topic {topic} has no queue that can be written to")
         await self._sender.send(parcel, random.choice(route.write_queues), _TIMEOUT_MS)
 
-    async def bury(self, record: Record, attempts: int) -> None:
-        """Send a message of an ordered queue to the dead letters after `attempts` tries. Raises ErucaError."""
+    async def bury(self, record: Record, delivery: int) -> None:
+        """Send a message of an ordered queue to the dead letters after its last delivery. Raises ErucaError."""
         # The broker makes a dead letter of what comes to the retry topic after the last attempt.
-        await self.send_again(record, self._max_attempts)
-        self._log_burial(record, attempts)
+        await self.send_again(record, self._retries_max)
+        self._log_burial(record, delivery)
 
     async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
         """Give a message back however long it takes: neither lost nor done, it holds its place in the queue."""
@@ -128,14 +129,14 @@ class Redelivery:
             await asyncio.sleep(pause_s)
 
 
-def _describe(record: Record, attempts: int) -> str:
+def _describe(record: Record, delivery: int) -> str:
     """A message for the log: what its sender calls it, where it is from, and which delivery this was."""
     topic = record.topic
     if topic.startswith(RETRY_PREFIX):
         topic = record.get_property(RETRY_TOPIC) or topic
     name = record.get_property(UNIQ_KEY) or _name(record)
     keys = record.get_property(KEYS)
-    return f"message {name} of {topic}{f', keys {keys},' if keys else ','} delivery {attempts + 1},"
+    return f"message {name} of {topic}{f', keys {keys},' if keys else ','} delivery {delivery},"
 
 
 def _name(record: Record) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.observing import ConsumeObserver
+from eruca._client.group.settings import GroupSettings
 from eruca._client.group.starting import describe_start
 from eruca._client.group.subscriptions import Subscription
-from eruca._client.push.membership import GroupSettings
 from eruca._client.session.session import Session
 from eruca._wire.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, MessageModel, MessageQueue
 
@@ -59,7 +59,7 @@ def describe_running(
             "PROP_THREADPOOL_CORE_SIZE": str(concurrency),
             "consumerGroup": group,
             "messageModel": "BROADCASTING" if settings.broadcast else "CLUSTERING",
-            "allocateMessageQueueStrategy": settings.strategy.name,
+            "allocateMessageQueueStrategy": settings.rebalance.find_strategy().name,
         },
         subscription_set=[subscription.data for subscription in known],
         mq_table={queue: inbox.describe(now, now_ms) for queue, inbox in inboxes.items()},

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime
-from typing import Literal
 
 from eruca._client.group.offsets import OffsetStore
 from eruca._client.group.pulling import peek
+from eruca._client.group.settings import Start
 from eruca._client.session.calls import Calls
 from eruca._client.session.session import Session
 from eruca._wire.bodies import ConsumeFromWhere, MessageQueue
@@ -23,8 +23,6 @@ _LOOK_AROUND = 32
 _LOOK_TIMEOUT_MS = 5000
 # A broker could lead us through a queue without end.
 _SEARCH_S_MAX = 30.0
-
-Start = Literal["latest", "earliest"] | datetime
 
 
 def describe_start(start: Start) -> ConsumeFromWhere:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from eruca._client.namespaces import wrap
 from eruca._filter.tags import TagExpression, parse_tags
@@ -38,8 +40,12 @@ class ClassFilter:
     module: bytes = b""
 
 
-Wanted = str | Sql | ClassFilter
-Subscribe = str | Iterable[str] | Mapping[str, Wanted]
+Wanted: TypeAlias = str | Sql | ClassFilter
+# A topic, or all topics whose whole name matches.
+Topic: TypeAlias = str | re.Pattern[str]
+Subscribe: TypeAlias = (
+    Topic | Iterable[Topic] | Mapping[str, Wanted] | Mapping[re.Pattern[str], Wanted] | Mapping[Topic, Wanted]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +96,34 @@ def make_subscription(topic: str, wanted: Wanted, version: int) -> Subscription:
     return Subscription(topic, TAG, tags.text, tags, version)
 
 
-def make_subscriptions(subscribe: Subscribe, namespace: str, version: int) -> dict[str, Subscription]:
-    """Read all that a user subscribes to: a topic, several, or a mapping from topics to expressions."""
-    if isinstance(subscribe, str):
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """Topics by their names, as users know them, and what is wanted of them."""
+
+    pattern: re.Pattern[str]
+    wanted: Wanted = "*"
+
+
+def make_subscriptions(
+    subscribe: Subscribe, namespace: str, version: int
+) -> tuple[dict[str, Subscription], list[TopicPattern]]:
+    """Read all that a user subscribes to: a topic or pattern, several, or a mapping from them to expressions."""
+    if isinstance(subscribe, str | re.Pattern):
         subscribe = [subscribe]
-    wanted: Mapping[str, Wanted] = subscribe if isinstance(subscribe, Mapping) else dict.fromkeys(subscribe, "*")
-    return {
-        wrap(namespace, topic): make_subscription(wrap(namespace, check_topic(topic)), text, version)
-        for topic, text in wanted.items()
-    }
+    wanted: Iterable[tuple[Topic, Wanted]]
+    wanted = subscribe.items() if isinstance(subscribe, Mapping) else [(topic, "*") for topic in subscribe]
+    topics: dict[str, Subscription] = {}
+    patterns: list[TopicPattern] = []
+    for topic, text in wanted:
+        if isinstance(topic, re.Pattern):
+            patterns.append(make_pattern(topic, text))
+        else:
+            wrapped = wrap(namespace, check_topic(topic))
+            topics[wrapped] = make_subscription(wrapped, text, version)
+    return topics, patterns
+
+
+def make_pattern(pattern: re.Pattern[str], wanted: Wanted) -> TopicPattern:
+    """Check a pattern and what is wanted of its topics. Raises ConfigError."""
+    make_subscription(pattern.pattern, wanted, 0)  # raises now what would fail later
+    return TopicPattern(pattern, wanted)

@@ -240,16 +240,15 @@ def find_delay_level(delay: Duration, *, instead: str = "timer= takes any delay 
     above = [level for level in DELAY_LEVELS_MS if level > wanted][:1]
     near = " and ".join(_show_level(level) for level in (*below, *above))
     raise MessageIllegal(
-        f"delay={delay!r}: brokers have no delay level of {wanted / 1000:g} s",
+        f"delay={wanted / 1000:g} s: brokers have no such delay level",
         hint=f"the nearest {'are' if below and above else 'is'} {near}" + (f"; {instead}" if instead else ""),
     )
 
 
 def _show_level(level_ms: int) -> str:
-    """A level as messageDelayLevel writes it, with its seconds."""
     for unit, seconds in (("h", 3600), ("min", 60)):
         if level_ms % (seconds * 1000) == 0:
-            return f"{level_ms // (seconds * 1000)} {unit} (delay={level_ms // 1000})"
+            return f"{level_ms // (seconds * 1000)} {unit}"
     return f"{level_ms // 1000} s"
 
 

@@ -17,7 +17,7 @@ class PendingSend(asyncio.Task[Receipt]):
 
     def __del__(self) -> None:
         _warn_unseen(self, self.topic)
-        super().__del__()  # type: ignore[misc]  # not in the stubs
+        super().__del__()
 
 
 class PendingReceipt(asyncio.Future[Receipt]):
@@ -38,7 +38,7 @@ class PendingReceipt(asyncio.Future[Receipt]):
 
     def __del__(self) -> None:
         _warn_unseen(self, self.topic)
-        super().__del__()  # type: ignore[misc]  # not in the stubs
+        super().__del__()
 
 
 def _warn_unseen(future: asyncio.Future[Receipt], topic: str) -> None:

@@ -84,6 +84,7 @@ class Producer(Client):
         check_type("retry_when_not_synced", retry_when_not_synced, bool)
         check_type("avoid_slow_brokers", avoid_slow_brokers, bool)
         check_type("trace", trace, bool, str)
+        check_type("hooks", hooks, Iterable)
         if retries is not None:
             check_count("retries", retries, at_least=0)
         if serializer is not None:

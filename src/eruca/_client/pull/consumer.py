@@ -4,44 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from pathlib import Path
-from types import TracebackType
+from datetime import datetime
+from types import MappingProxyType, TracebackType
 from typing import Self
 
-from eruca._client.group.observing import ConsumeObserver
+from eruca._client.group.lag import Lag, find_lag
 from eruca._client.group.offsets import make_offsets
-from eruca._client.group.pulling import PullLimits
-from eruca._client.group.redelivery import ATTEMPTS_MAX, Redelivery
-from eruca._client.group.running import describe_member, describe_running
-from eruca._client.group.starting import Start, describe_start
+from eruca._client.group.settings import Flow, GroupSettings, Offsets, Rebalance, Retry, Start, check_count
+from eruca._client.group.starting import describe_start
 from eruca._client.group.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
-from eruca._client.message import Message
-from eruca._client.namespaces import check_own_group, unwrap_queue, wrap, wrap_queue
+from eruca._client.message import Decode, Message
+from eruca._client.namespaces import check_own_group, unwrap, unwrap_queue, wrap, wrap_queue
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.holdings import PullInbox
-from eruca._client.pull.membership import PullMembership
+from eruca._client.pull.member import PullMember
+from eruca._client.pull.membership import OnQueues, PullMembership
 from eruca._client.pull.queuereading import PullResult
-from eruca._client.push.consumer import OFFSETS_DIRECTORY
-from eruca._client.push.membership import GroupSettings, QueueListener
 from eruca._client.session.session import Session
-from eruca._client.stopping import Client
-from eruca._core.allocation import Strategy, find_strategy
+from eruca._client.stopping import Client, describe_client
 from eruca._ground.clock import Clock
-from eruca._ground.durations import to_ms
-from eruca._wire.bodies import (
-    ConsumeDirectlyResult,
-    ConsumerData,
-    ConsumeResult,
-    ConsumerRunningInfo,
-    ConsumeType,
-    MessageQueue,
-)
+from eruca._ground.durations import Duration, to_ms, to_seconds
+from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DEFAULT_CONSUMER_GROUP, check_topic
-from eruca._wire.record import Record
-from eruca.errors import ClientClosed, ConfigError, OffsetLost, QueueNotOurs
+from eruca.errors import ConfigError, OffsetLost, QueueNotOurs
 
-_LITE_LIMITS = PullLimits(suspend_ms=20_000)
 _POLL_COUNT_MAX = 10_000
 
 
@@ -61,7 +47,7 @@ class PullConsumer(Client):
     ...     async for message in consumer: ...
 
     With `auto_commit` the messages of a poll count as done with the next poll, or with a clean close, and are committed
-    within `auto_commit_interval`; a crash, or an exception that leaves `async with`, repeats them. So one task polls.
+    every `Offsets(interval=...)`; a crash, or an exception that leaves `async with`, repeats them. So one task polls.
     `commit` commits what was handed out so far, or the offsets it is given. Messages are fetched ahead from the first
     `poll` on; `pull` asks a broker directly and needs neither.
     """
@@ -73,50 +59,49 @@ class PullConsumer(Client):
         group: str,
         subscribe: Subscribe = (),
         start: Start = "latest",
-        strategy: str | Strategy = "average",
         broadcast: bool = False,
         auto_commit: bool = True,
-        auto_commit_interval: timedelta | float = 5.0,
         poll_batch: int = 10,
-        cached_max: int = 10_000,
-        limits: PullLimits | None = None,
-        watch: str | Iterable[str] = (),
-        on_queues: QueueListener | None = None,
+        flow: Flow = Flow(hold=20.0),  # noqa: B008
+        retry: Retry = Retry(),  # noqa: B008
+        rebalance: Rebalance = Rebalance(),  # noqa: B008
+        offsets: Offsets = Offsets(interval=5.0),  # noqa: B008
+        deserializer: Decode | None = None,
+        watch: Mapping[str, OnQueues] = MappingProxyType({}),
         options: ClientOptions | None = None,
-        offsets_directory: Path = OFFSETS_DIRECTORY,
-        rebalance_interval_ms: int = 20_000,
-        clock: Clock | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
         check_own_group(group, DEFAULT_CONSUMER_GROUP)
         describe_start(start)  # raises now what would fail later
-        _check_count("poll_batch", poll_batch)
         self.group = wrap(self.options.namespace, group)
-        self._subscriptions = make_subscriptions(subscribe, self.options.namespace, 0)
-        topics = [watch] if isinstance(watch, str) else watch
-        self._watched = [wrap(self.options.namespace, check_topic(topic)) for topic in topics]
-        if self._watched and self._subscriptions:
+        subscriptions, patterns = make_subscriptions(subscribe, self.options.namespace, 0)
+        self._watched = {wrap(self.options.namespace, check_topic(topic)): tell for topic, tell in watch.items()}
+        if self._watched and (subscriptions or patterns):
             raise ConfigError(
-                "watch= is for consumers that assign", hint="on_queues is told of subscribed topics anyway"
+                "watch= is for consumers that assign", hint="Rebalance(on_change=...) is called for subscribed topics"
             )
-        self._settings = GroupSettings(
+        settings = GroupSettings(
             start=start,
             broadcast=broadcast,
-            strategy=find_strategy(strategy) if isinstance(strategy, str) else strategy,
-            limits=limits or _LITE_LIMITS,
-            offsets_interval_ms=to_ms("auto_commit_interval", auto_commit_interval),
-            rebalance_interval_ms=rebalance_interval_ms,
-            on_queues=on_queues,
+            flow=flow,
+            retry=retry,
+            rebalance=rebalance,
+            offsets=offsets,
         )
+        # What the session and the messages see; everything that users do not call is there.
+        self._member = PullMember(self.group, settings, subscriptions, patterns)
         self._auto_commit = auto_commit
-        self._poll_batch = poll_batch
-        self._cached_max = cached_max
-        self._offsets_directory = offsets_directory
-        self._clock = clock
-        self._observer = ConsumeObserver(self.group)
-        self._started_ms = 0
-        self._membership: PullMembership | None = None
+        self._poll_batch = check_count("poll_batch", poll_batch, most=_POLL_COUNT_MAX)
+        self._decode = deserializer
+        self._clock: Clock | None = None
         self._ended = asyncio.Event()
+
+    def __repr__(self) -> str:
+        namespace = self.options.namespace
+        topics = {queue.topic: None for queue in self._member.inboxes} | self._member.subscriptions
+        shown = [unwrap(namespace, topic) for topic in topics]
+        shown += [repr(known.pattern.pattern) for known in self._member.patterns]
+        return describe_client(self, unwrap(namespace, self.group), shown, was_closed=self._ended.is_set())
 
     # -- coming and going --------------------------------------------------------------------------------------------
 
@@ -126,29 +111,31 @@ class PullConsumer(Client):
         When it returns, a member has its queues: what is sent from now on is for it. Should the cluster not answer
         within five seconds, it returns all the same, and the consumer goes on trying.
         """
-        if self._membership is not None:
-            self._membership.session.check_loop()
+        member = self._member
+        if member.membership is not None:
+            member.membership.session.check_loop()
             return
-        is_member = bool(self._subscriptions)
+        is_member = member.is_subscribed
         session = Session.acquire(self.options, consumer_group=self.group if is_member else "", clock=self._clock)
         self._ended.clear()
-        self._started_ms = session.clock.now_ms()
+        member.started_ms = session.clock.now_ms()
         # The broker takes the newest of several versions.
-        self._subscriptions = {
-            topic: make_subscription(topic, old.wanted, self._started_ms) for topic, old in self._subscriptions.items()
-        }
-        self._membership = membership = PullMembership(
+        for topic, old in member.subscriptions.items():
+            member.subscriptions[topic] = make_subscription(topic, old.wanted, member.started_ms)
+        settings = member.settings
+        member.membership = membership = PullMembership(
             session,
-            self._subscriptions,
+            member.subscriptions,
+            member.patterns,
             self._watched,
-            self._settings,
-            make_offsets(session, self.group, broadcast=self._settings.broadcast, directory=self._offsets_directory),
-            self,
+            settings,
+            make_offsets(session, self.group, broadcast=settings.broadcast, directory=settings.offsets.directory),
+            member,
             auto_commit=self._auto_commit,
-            cached_max=self._cached_max,
+            decode=self._decode,
         )
         if is_member:
-            session.add_consumer(self)
+            session.add_consumer(member)
         try:
             await membership.start()
         except BaseException:
@@ -160,13 +147,13 @@ class PullConsumer(Client):
         await self._close(is_clean=True)
 
     async def _close(self, *, is_clean: bool) -> None:
-        membership, self._membership = self._membership, None
+        membership, self._member.membership = self._member.membership, None
         if membership is None or membership.session.is_lost():
             return
         membership.session.check_loop()
         self._ended.set()
         await membership.stop(is_clean=is_clean)
-        await membership.session.remove_consumer(self)
+        await membership.session.remove_consumer(self._member)
         await membership.session.release()
 
     async def __aexit__(
@@ -175,33 +162,28 @@ class PullConsumer(Client):
         # Whatever was being worked on when the exception came is not done.
         await self._close(is_clean=kind is None)
 
+    @property
+    def _is_started(self) -> bool:
+        return self._member.membership is not None
+
     def _require_started(self) -> PullMembership:
-        if self._membership is None:
-            raise ClientClosed(
-                "the consumer is not started", hint="use `async with PullConsumer(...)`, or await start()"
-            )
-        self._membership.session.check_loop()
-        return self._membership
+        return self._member.require_started()
 
     @property
-    def session(self) -> Session:
+    def _session(self) -> Session:
         """The session this consumer works with. Raises ClientClosed."""
-        return self._require_started().session
+        return self._member.session
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are ours: in balance with the other members, or as assigned."""
-        return sorted([unwrap_queue(self.options.namespace, queue) for queue in self._inboxes])
-
-    @property
-    def _inboxes(self) -> dict[MessageQueue, PullInbox]:
-        return {} if self._membership is None else self._membership.holdings.inboxes
+        return sorted([unwrap_queue(self.options.namespace, queue) for queue in self._member.inboxes])
 
     def owns(self, queue: MessageQueue) -> bool:
         """Is a queue ours now?"""
-        return self._name(queue) in self._inboxes
+        return self._name(queue) in self._member.inboxes
 
     async def assign(self, queues: Iterable[MessageQueue], *, tags: Wanted = "*") -> None:
         """Have exactly these queues from now on, without being a member of the group. Raises ErucaError.
@@ -209,7 +191,7 @@ class PullConsumer(Client):
         Each goes on where the group is, or at `start`; a queue that was assigned before goes on where it is.
         """
         membership = self._require_started()
-        if self._subscriptions:
+        if self._member.is_subscribed:
             raise ConfigError(
                 "a consumer that subscribes to topics cannot be assigned queues",
                 hint="leave out subscribe=, or use a second consumer",
@@ -230,7 +212,7 @@ class PullConsumer(Client):
     @property
     def paused(self) -> list[MessageQueue]:
         """The queues of ours that are paused."""
-        paused = [queue for queue, inbox in self._inboxes.items() if inbox.paused]
+        paused = [queue for queue, inbox in self._member.inboxes.items() if inbox.paused]
         return sorted([unwrap_queue(self.options.namespace, queue) for queue in paused])
 
     async def list_queues(self, topic: str) -> list[MessageQueue]:
@@ -245,17 +227,17 @@ class PullConsumer(Client):
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
-    async def poll(self, timeout: timedelta | float | None = 5.0, max_messages: int | None = None) -> list[Message]:
+    async def poll(self, timeout: Duration | None = 5.0, max_messages: int | None = None) -> list[Message]:
         """The next messages of our queues, at most `max_messages`; none when none come in time.
 
         What is here is returned at once; `timeout=None` waits as long as it takes. Messages of earlier polls are done.
         """
         membership = self._require_started()
-        if not self._subscriptions and not membership.is_assigned:
+        if not self._member.is_subscribed and not membership.is_assigned:
             raise ConfigError("nothing is subscribed or assigned", hint="subscribe= topics, or await assign(queues)")
         count = self._poll_batch if max_messages is None else max_messages
-        _check_count("max_messages", count)
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        check_count("max_messages", count, most=_POLL_COUNT_MAX)
+        seconds = None if timeout is None else to_seconds("timeout", timeout)
         holdings = membership.holdings
         holdings.start_fetching()
         found = holdings.take(count)
@@ -276,7 +258,7 @@ class PullConsumer(Client):
         return self
 
     async def __anext__(self) -> Message:
-        if self._membership is None and self._ended.is_set():
+        if self._member.membership is None and self._ended.is_set():
             raise StopAsyncIteration
         # One by one, so that what is not yet worked on does not count as done.
         found = await self.poll(None, 1)
@@ -291,14 +273,14 @@ class PullConsumer(Client):
         *,
         tags: Wanted = "*",
         max_messages: int = 32,
-        hold: timedelta | float = 0,
-        timeout: timedelta | float = 10.0,
+        hold: Duration = 0,
+        timeout: Duration = 10.0,
     ) -> PullResult:
         """Ask the broker of any queue for messages from an offset on, once. Raises ErucaError.
 
         `hold` lets the broker wait that long for a message when there is none. Our position does not change.
         """
-        _check_count("max_messages", max_messages)
+        check_count("max_messages", max_messages, most=_POLL_COUNT_MAX)
         return await self._require_started().reader.pull(
             self._name(queue),
             offset,
@@ -314,15 +296,7 @@ class PullConsumer(Client):
         It comes to the retry topic of the group, `%RETRY%` and the group's name, which is subscribed to or assigned
         like any other.
         """
-        redelivery = Redelivery(self._require_started().session, self.group, ATTEMPTS_MAX)
-        await redelivery.send_back(message.record, message.queue, delay_level)
-
-    async def ack(self, message: Message) -> None:
-        """Nothing to do: what is done is said by the next poll, or by `commit`."""
-
-    async def retry(self, message: Message, delay_level: int) -> None:
-        """`message.retry()` and `message.bury()` send it back."""
-        await self.send_back(message, delay_level)
+        await self._member.retry(message, delay_level)
 
     async def view(self, offset_id: str) -> Message:
         """The message with an offset id (`Message.offset_id`). Raises RequestRefused when there is none."""
@@ -341,6 +315,11 @@ class PullConsumer(Client):
         """The messages of a topic with a key, or with `unique` the one with a message id, the oldest first."""
         reader = self._require_started().reader
         return await reader.query(topic, key, begin, end, max_messages, is_unique_id=unique)
+
+    async def lag(self) -> Lag:
+        """How many messages of our queues were not handed out yet, in all and of each queue. Raises ErucaError."""
+        progress = {queue: inbox.position for queue, inbox in self._member.inboxes.items()}
+        return await find_lag(self._session, progress)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
@@ -380,7 +359,7 @@ class PullConsumer(Client):
 
     def _find_inbox(self, queue: MessageQueue) -> PullInbox:
         self._require_started()
-        inbox = self._inboxes.get(self._name(queue))
+        inbox = self._member.inboxes.get(self._name(queue))
         if inbox is None:
             raise QueueNotOurs(
                 f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} is not ours now",
@@ -413,53 +392,7 @@ class PullConsumer(Client):
             await membership.holdings.commit_handed_out()
             return
         for queue in offsets:
-            if self._subscriptions and not self._settings.broadcast:
+            if self._member.is_subscribed and not self._member.settings.broadcast:
                 self._find_inbox(queue)  # where another member is, is not ours to say
             await membership.session.routes.get(self._name(queue).topic)
         await membership.holdings.commit_offsets({self._name(queue): offset for queue, offset in offsets.items()})
-
-    # -- what the session asks ---------------------------------------------------------------------------------------
-
-    def describe(self) -> ConsumerData:
-        """What heartbeats say."""
-        kind = ConsumeType.CONSUME_ACTIVELY
-        return describe_member(self.group, kind, self._settings, self._subscriptions.values())
-
-    def wake(self) -> None:
-        """Look again which queues are ours."""
-        if self._membership is not None:
-            self._membership.wake()
-
-    def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """How far we are."""
-        return {queue: inbox.position for queue, inbox in self._inboxes.items() if queue.topic == topic}
-
-    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """An operator moved the group: forget what was fetched and go on from the new offsets."""
-        if self._membership is not None:
-            await self._membership.reset(topic, offsets)
-
-    async def consume_directly(self, record: Record, broker: str) -> ConsumeDirectlyResult:
-        """Refuse: there is no handler that could work on a message."""
-        return ConsumeDirectlyResult(
-            consume_result=ConsumeResult.CR_THROW_EXCEPTION, remark="a pull consumer has no handler"
-        )
-
-    def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
-        """What the console shows of this consumer."""
-        return describe_running(
-            self.session,
-            self.group,
-            ConsumeType.CONSUME_ACTIVELY,
-            self._settings,
-            self._subscriptions.values(),
-            self._inboxes,
-            self._observer,
-            started_ms=self._started_ms,
-            stacks=stacks,
-        )
-
-
-def _check_count(name: str, count: int) -> None:
-    if not 1 <= count <= _POLL_COUNT_MAX:
-        raise ConfigError(f"{name}={count}: must be 1 to {_POLL_COUNT_MAX}")

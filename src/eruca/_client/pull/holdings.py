@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.offsets import OffsetStore
 from eruca._client.group.pausing import Pauses
-from eruca._client.group.pulling import Puller, PullLimits
+from eruca._client.group.pulling import Puller
+from eruca._client.group.settings import Flow
 from eruca._client.group.subscriptions import Subscription
-from eruca._client.message import Message, Settle
+from eruca._client.message import Decode, Message, Settle
 from eruca._client.session.session import Session
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.record import Record
@@ -53,19 +54,20 @@ class Holdings:
         self,
         session: Session,
         group: str,
-        limits: PullLimits,
+        flow: Flow,
         offsets: OffsetStore,
         *,
         namespace: str,
         settle: Settle,
-        cached_max: int,
+        decode: Decode | None = None,
     ) -> None:
         self.inboxes: dict[MessageQueue, PullInbox] = {}
         self.offsets = offsets
         self._namespace = namespace
         self._settle = settle
-        self._puller = Puller(session, group, limits, self._deliver, flags=PULL_LITE, has_room=lambda: self._has_room)
-        self._cached_max = cached_max
+        self._decode = decode
+        self._puller = Puller(session, group, flow, self._deliver, flags=PULL_LITE, has_room=lambda: self._has_room)
+        self._cached_max = flow.cached_max
         # What was fetched ahead, without that of paused queues: nobody takes it, and it must not starve the others.
         self._cached = 0
         self._pauses = Pauses()
@@ -198,7 +200,8 @@ class Holdings:
             inbox.process.finish(record.queue_offset)
         inbox.changed.set()
         inbox.last_consumed = asyncio.get_running_loop().time()
-        return [Message(record, inbox.queue, self._namespace, self._settle) for record in records]
+        queue, namespace, settle, decode = inbox.queue, self._namespace, self._settle, self._decode
+        return [Message(record, queue, namespace, settle, decode) for record in records]
 
     def _count(self, change: int) -> None:
         had_room = self._has_room

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 from eruca._client.group.balance import Balance, Taken
+from eruca._client.group.changes import QueueChanges
+from eruca._client.group.discovery import Discovery
 from eruca._client.group.offsets import OffsetStore
-from eruca._client.group.pulling import PullLimits
+from eruca._client.group.settings import GroupSettings
 from eruca._client.group.starting import StartOffsets
-from eruca._client.group.subscriptions import SQL92, Sql, Subscription, Wanted, make_subscription
-from eruca._client.message import Settle
+from eruca._client.group.subscriptions import SQL92, Sql, Subscription, TopicPattern, Wanted, make_subscription
+from eruca._client.message import Decode, Settle
+from eruca._client.namespaces import unwrap_queue
 from eruca._client.pull.holdings import Holdings
 from eruca._client.pull.queuereading import QueueReader
-from eruca._client.push.membership import GroupSettings, tell_queues
 from eruca._client.session.session import Session
+from eruca._ground.durations import to_seconds
 from eruca._ground.repeating import Repeating
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ErucaError, NoRoute
 
 log = logging.getLogger(__name__)
+
+# Called with all queues of a topic whenever they change.
+OnQueues: TypeAlias = Callable[[list[MessageQueue]], Awaitable[None] | None]
 
 
 class PullMembership:
@@ -30,13 +38,14 @@ class PullMembership:
         self,
         session: Session,
         subscriptions: dict[str, Subscription],
-        watched: Iterable[str],
+        patterns: Sequence[TopicPattern],
+        watched: Mapping[str, OnQueues],
         settings: GroupSettings,
         offsets: OffsetStore,
         settle: Settle,
         *,
         auto_commit: bool,
-        cached_max: int,
+        decode: Decode | None = None,
     ) -> None:
         self.session = session
         self.offsets = offsets
@@ -44,35 +53,42 @@ class PullMembership:
         self._subscriptions = subscriptions
         # All queues of these topics as far as is known, for those who assign.
         self._watched: dict[str, tuple[MessageQueue, ...]] = dict.fromkeys(watched, ())
+        self._watchers = watched
         self._watching: list[str] = []
         self._settings = settings
         self._auto_commit = auto_commit
         self._namespace = namespace = session.options.namespace
         self._starts = StartOffsets(session, offsets, settings.start)
-        self.reader = QueueReader(session, offsets.group, namespace)
+        self.reader = QueueReader(session, offsets.group, namespace, decode)
         self.holdings = Holdings(
             session,
             offsets.group,
-            settings.limits or PullLimits(),
+            settings.flow,
             offsets,
             namespace=namespace,
             settle=settle,
-            cached_max=cached_max,
+            decode=decode,
         )
+        rebalance, commit_s = settings.rebalance, to_seconds("Offsets.interval", settings.offsets.interval)
+        self._changes = QueueChanges(rebalance.on_change, namespace)
         self._balance = Balance(
             session,
             offsets.group,
-            settings.strategy,
+            rebalance.find_strategy(),
             broadcast=settings.broadcast,
-            interval_ms=settings.rebalance_interval_ms,
+            interval_s=to_seconds("Rebalance.interval", rebalance.interval),
             take=self._take,
             drop=self._let_go,
-            on_change=self._tell_queues,
+            tell=self._changes.tell,
         )
         self._balance.set_topics(subscriptions)
-        self._committing = Repeating(
-            "the commit of offsets", self._commit_newest, lambda: settings.offsets_interval_ms / 1000
-        )
+        self._discovery: Discovery | None = None
+        if patterns:
+            interval_s = to_seconds("Rebalance.interval", rebalance.interval)
+            self._discovery = Discovery(
+                session, patterns, subscriptions, self._balance, interval_s, lambda topic, pattern: None
+            )
+        self._committing = Repeating("the commit of offsets", self._commit_newest, lambda: commit_s)
 
     # -- coming and going --------------------------------------------------------------------------------------------
 
@@ -84,9 +100,12 @@ class PullMembership:
         """
         await self.offsets.open()
         routes = self.session.routes
+        if self._discovery is not None:
+            await self._discovery.begin()
         for topic in [*self._subscriptions, *self._watched]:
             routes.watch(topic)
-            self._watching.append(topic)
+            if self._discovery is None or topic not in self._discovery.found:
+                self._watching.append(topic)
             try:
                 route = await routes.get(topic)
             except NoRoute as error:
@@ -97,19 +116,25 @@ class PullMembership:
             elif self._subscriptions[topic].kind == SQL92:
                 await self.reader.check_sql([self._subscriptions[topic]])
         routes.on_change.append(self._on_route_change)
-        if self._subscriptions:
+        is_member = bool(self._subscriptions) or self._discovery is not None
+        if is_member:
             await self.session.heartbeat()
             self._balance.start()
         if self._auto_commit:
             self._committing.start()
-        if self._subscriptions:
+        if self._discovery is not None:
+            self._discovery.start()
+        if is_member:
             await self._balance.wait_settled(self._settings.start_seconds_max)
 
     async def stop(self, *, is_clean: bool) -> None:
         """Commit what was handed out, or what is known to be done, and let go of every queue."""
         await self._balance.stop()
+        if self._discovery is not None:
+            await self._discovery.stop()
         await self._committing.stop()
         await self.holdings.stop_fetching()
+        await self._changes.tell_last(self._settings.drain_s)
         if self._auto_commit:
             try:
                 await (self.holdings.commit_handed_out() if is_clean else self.holdings.commit_done())
@@ -185,12 +210,16 @@ class PullMembership:
 
     # -- telling -----------------------------------------------------------------------------------------------------
 
-    def _tell_queues(self, topic: str, everything: Sequence[MessageQueue], mine: Sequence[MessageQueue]) -> None:
-        tell_queues(self._settings.on_queues, self._namespace, topic, everything, mine)
-
     def _on_route_change(self, topic: str) -> None:
         route = self.session.routes.peek(topic)
         if topic in self._watched and route is not None and route.read_queues != self._watched[topic]:
             self._watched[topic] = route.read_queues
-            mine = sorted([queue for queue in self.holdings.inboxes if queue.topic == topic])
-            self._tell_queues(topic, route.read_queues, mine)
+            self.session.spawn(self._tell_watcher(topic, route.read_queues))
+
+    async def _tell_watcher(self, topic: str, queues: tuple[MessageQueue, ...]) -> None:
+        try:
+            result = self._watchers[topic]([unwrap_queue(self._namespace, queue) for queue in queues])
+            if inspect.isawaitable(result):
+                await result
+        except Exception:
+            log.exception("the function that watches %s failed", topic)

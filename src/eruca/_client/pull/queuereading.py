@@ -11,7 +11,7 @@ from datetime import datetime
 from eruca._client.group.pulling import find_source, keep_tagged
 from eruca._client.group.starting import find_offset_since
 from eruca._client.group.subscriptions import Subscription, Wanted, make_subscription
-from eruca._client.message import Message
+from eruca._client.message import Decode, Message
 from eruca._client.namespaces import unwrap_queue, wrap
 from eruca._client.session.calls import PullStatus
 from eruca._client.session.routes import Route
@@ -46,10 +46,11 @@ class PullResult:
 class QueueReader:
     """Asks brokers about queues and messages."""
 
-    def __init__(self, session: Session, group: str, namespace: str = "") -> None:
+    def __init__(self, session: Session, group: str, namespace: str = "", decode: Decode | None = None) -> None:
         self._session = session
         self._group = group
         self._namespace = namespace
+        self._decode = decode
         # Which broker of a name to pull a queue from, as its brokers suggested last.
         self._suggested: dict[MessageQueue, int] = {}
 
@@ -107,7 +108,7 @@ class QueueReader:
         records = keep_tagged(pulled.records, subscription)
         return PullResult(
             pulled.status,
-            [Message(record, queue, self._namespace) for record in records],
+            [Message(record, queue, self._namespace, decode=self._decode) for record in records],
             pulled.next_offset,
             pulled.min_offset,
             pulled.max_offset,
@@ -179,7 +180,8 @@ class QueueReader:
         return found
 
     def _make_message(self, record: Record, broker: str) -> Message:
-        return Message(record, MessageQueue(broker, record.queue_id, record.topic), self._namespace)
+        queue = MessageQueue(broker, record.queue_id, record.topic)
+        return Message(record, queue, self._namespace, decode=self._decode)
 
 
 def _to_wire_ms(time: datetime) -> int:

@@ -7,20 +7,16 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from eruca._client.group.starting import Start
+from eruca._client.group.settings import Flow, Offsets, Rebalance, Start, check_count
+from eruca._client.message import Decode
 from eruca._client.namespaces import unwrap, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.consumer import PullConsumer
-from eruca._client.push.consumer import OFFSETS_DIRECTORY
-from eruca._client.push.membership import QueueListener
-from eruca._client.stopping import Client, run_until_stopped
-from eruca._core.allocation import Strategy
-from eruca._ground.clock import Clock
-from eruca._ground.durations import to_ms
+from eruca._client.stopping import Client, describe_client, run_until_stopped
+from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import check_topic
 from eruca.errors import ClientClosed, ConfigError
@@ -63,7 +59,7 @@ class ScheduledPull(Client):
 
     There is one call at a time for a queue; an exception is logged, and the next call comes after the delay all the
     same. A queue that goes to another member is not called for any more, but a call that runs may end. Plain functions
-    run in `threads`. `on_queues` is told (topic, all its queues, those that are ours) when ours change.
+    run in `threads`.
     """
 
     def __init__(
@@ -71,25 +67,24 @@ class ScheduledPull(Client):
         nameservers: str | Sequence[str] | None = None,
         *,
         group: str,
-        delay: timedelta | float = 0.2,
+        delay: Duration = 0.2,
         threads: int = 20,
-        drain: timedelta | float = 30.0,
         start: Start = "latest",
-        strategy: str | Strategy = "average",
         broadcast: bool = False,
-        on_queues: QueueListener | None = None,
+        flow: Flow = Flow(hold=20.0),  # noqa: B008
+        rebalance: Rebalance = Rebalance(),  # noqa: B008
+        offsets: Offsets = Offsets(),  # noqa: B008
+        deserializer: Decode | None = None,
+        drain: Duration = 30.0,
         options: ClientOptions | None = None,
-        offsets_directory: Path = OFFSETS_DIRECTORY,
-        rebalance_interval_ms: int = 20_000,
-        clock: Clock | None = None,
     ) -> None:
-        if threads < 1:
-            raise ConfigError(f"threads={threads}: must be at least 1")
+        check_count("threads", threads)
         self.options = choose_options(nameservers, options)
-        self._delay_s = to_ms("delay", delay) / 1000
-        self._drain_s = to_ms("drain", drain) / 1000
+        self._group = group
+        self._delay_s = to_seconds("delay", delay)
+        self._drain_s = to_seconds("drain", drain)
         self._threads_max = threads
-        self._on_queues = on_queues
+        self._on_change = rebalance.on_change
         self._callbacks: dict[str, PullCallback] = {}
         self._schedules: dict[MessageQueue, _Schedule] = {}
         self._threads: ThreadPoolExecutor | None = None
@@ -101,19 +96,26 @@ class ScheduledPull(Client):
                 group=group,
                 subscribe=[unwrap(self.options.namespace, topic) for topic in self._callbacks],
                 start=start,
-                strategy=strategy,
                 broadcast=broadcast,
                 # The callbacks say what is done.
                 auto_commit=False,
-                on_queues=self._follow,
+                flow=flow,
+                rebalance=replace(rebalance, on_change=self._follow),
+                offsets=offsets,
+                deserializer=deserializer,
                 options=self.options,
-                offsets_directory=offsets_directory,
-                rebalance_interval_ms=rebalance_interval_ms,
-                clock=clock,
             )
 
         self._make_consumer = make_consumer
         make_consumer()  # raises now what would fail later
+
+    def __repr__(self) -> str:
+        topics = [unwrap(self.options.namespace, topic) for topic in self._callbacks]
+        return describe_client(self, self._group, topics, was_closed=self._ended.is_set())
+
+    @property
+    def _is_started(self) -> bool:
+        return self._consumer is not None
 
     def callback(self, topic: str) -> Callable[[Function], Function]:
         """Have a function called for the queues of a topic; use it as a decorator."""
@@ -170,7 +172,8 @@ class ScheduledPull(Client):
     async def run(self) -> None:
         """Go on until this task is cancelled or `close` is called, and then end cleanly.
 
-        SIGTERM, by which containers are stopped, does the same and then exits, unless the program has a handler for it.
+        SIGTERM, by which containers are stopped, and SIGINT (Ctrl-C) do the same and then end the program, unless it
+        has handlers for them.
         """
         await run_until_stopped(self, lambda: self._ended)
 
@@ -188,23 +191,27 @@ class ScheduledPull(Client):
 
     # -- calling -----------------------------------------------------------------------------------------------------
 
-    def _follow(self, topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
-        """The queues of a topic that are ours changed: begin with the new ones, end with the lost ones."""
+    async def _follow(self, assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+        """Our queues changed: end the calls for the lost ones, begin with the new ones, and tell the user."""
         consumer = self._consumer
-        if consumer is None:
-            return
-        for queue, schedule in self._schedules.items():
-            if queue.topic == topic and queue not in mine:
-                schedule.end()
-        for queue in mine:
-            known = self._schedules.get(queue)
-            if known is not None:
-                known.is_wanted = True
-            else:
-                self._schedules[queue] = schedule = _Schedule()
-                schedule.task = asyncio.get_running_loop().create_task(self._call_often(queue, schedule, consumer))
-        if self._on_queues is not None:
-            self._on_queues(topic, everything, mine)
+        if consumer is not None:
+            for queue in revoked:
+                if queue in self._schedules:
+                    self._schedules[queue].end()
+            for queue in assigned:
+                self._begin(queue, consumer)
+        if self._on_change is not None:
+            result = self._on_change(assigned, revoked)
+            if inspect.isawaitable(result):
+                await result
+
+    def _begin(self, queue: MessageQueue, consumer: PullConsumer) -> None:
+        known = self._schedules.get(queue)
+        if known is not None:
+            known.is_wanted = True
+        else:
+            self._schedules[queue] = schedule = _Schedule()
+            schedule.task = asyncio.get_running_loop().create_task(self._call_often(queue, schedule, consumer))
 
     async def _call_often(self, queue: MessageQueue, schedule: _Schedule, consumer: PullConsumer) -> None:
         function = self._callbacks[wrap(self.options.namespace, queue.topic)]

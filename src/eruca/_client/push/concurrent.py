@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.observing import ConsumeObserver
 from eruca._client.group.redelivery import Redelivery
-from eruca._client.message import Message, Outcome
+from eruca._client.group.settling import Settlement
+from eruca._client.message import Decode, Message, Outcome
 from eruca._client.push.handlers import HandlerEntry, HandlerThreads
 from eruca._core.concurrency import AdaptiveLimit
 from eruca._ground.repeating import Repeating
@@ -94,12 +95,14 @@ class ConcurrentService:
         namespace: str,
         broadcast: bool,
         timeout_s: float,
+        decode: Decode | None = None,
     ) -> None:
         self._redelivery = redelivery
         self._observer = observer
         self._namespace = namespace
         self._broadcast = broadcast
         self._timeout_s = timeout_s
+        self._decode = decode
         self._crews: dict[str, Crew] = {}
         self._quiet = asyncio.Event()
         self._closing = False
@@ -118,6 +121,8 @@ class ConcurrentService:
 
     def deliver(self, inbox: Inbox, records: list[Record]) -> None:
         """Have pulled messages worked on."""
+        if inbox.settle is None:
+            inbox.settle = Settlement(inbox, self._redelivery, broadcast=self._broadcast)
         if not inbox.queue.topic.startswith(RETRY_PREFIX):
             self._assign(self._crews[inbox.queue.topic], [(inbox, record) for record in records])
             return
@@ -226,11 +231,12 @@ class ConcurrentService:
         for record in records:
             running[record.queue_offset] = (now, record)
         namespace, queue = self._namespace, inbox.queue
-        messages = [Message(record, queue, namespace) for record in records]
+        settle, decode = inbox.settle, self._decode
+        messages = [Message(record, queue, namespace, settle, decode) for record in records]
         observer = self._observer
         try:
             if observer.is_watched:
-                outcome = await observer.consume(handler, messages)
+                outcome = await observer.consume(handler.call, messages)
             else:
                 outcome = await handler.call(messages)
         except Exception:  # not the handler's: that is an outcome. A worker must not end with it.
@@ -264,7 +270,8 @@ class ConcurrentService:
         for record in records:
             inbox.running[record.queue_offset] = (began, record)
         namespace, queue = self._namespace, inbox.queue
-        messages = [Message(record, queue, namespace) for record in records]
+        settle, decode = inbox.settle, self._decode
+        messages = [Message(record, queue, namespace, settle, decode) for record in records]
         started = time.monotonic()
         outcome = crew.handler.call_here(messages, threads.loop)
         threads.post(self._settle, (crew, inbox, messages, outcome, time.monotonic() - started))
@@ -298,7 +305,9 @@ class ConcurrentService:
     async def _give_back_all(self, inbox: Inbox, messages: list[Message], outcome: Outcome) -> None:
         for message in messages:
             record = message.record
-            if not inbox.dropped and inbox.process.is_open(record.queue_offset):
+            # The handler may have said of single messages what becomes of them.
+            is_open = message._settle is not None and inbox.process.is_open(record.queue_offset)
+            if is_open and not inbox.dropped:
                 await self._give_back(inbox, record, -1 if outcome is Outcome.DEAD else message.retry_level)
             _finish(inbox, [record])
 

@@ -8,7 +8,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from eruca._client.handover import Handover
 from eruca._client.message import Message, Outcome
@@ -17,7 +17,11 @@ from eruca.errors import ConfigError, RetryLater
 
 log = logging.getLogger(__name__)
 
-AnyHandler = Callable[..., Any]
+AnyHandler: TypeAlias = Callable[..., Any]
+# What handlers return: nothing, or an outcome; async ones something to wait for.
+Result: TypeAlias = Awaitable[Outcome | None] | Outcome | None
+Single = TypeVar("Single", bound=Callable[[Message], Result])
+Batch = TypeVar("Batch", bound=Callable[[list[Message]], Result])
 # How many calls of a handler may run at once; "auto" finds the number that does most.
 Concurrency = int | Literal["auto"]
 

@@ -6,75 +6,31 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from eruca._client.group.balance import Balance, Taken
+from eruca._client.group.changes import QueueChanges
+from eruca._client.group.discovery import Discovery
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.offsets import OffsetStore
 from eruca._client.group.pausing import Pauses
-from eruca._client.group.pulling import Puller, PullLimits
-from eruca._client.group.starting import Start, StartOffsets
-from eruca._client.group.subscriptions import Subscription
-from eruca._client.namespaces import unwrap, unwrap_queue
+from eruca._client.group.pulling import Puller
+from eruca._client.group.settings import GroupSettings
+from eruca._client.group.starting import StartOffsets
+from eruca._client.group.subscriptions import Subscription, TopicPattern
 from eruca._client.push.concurrent import ConcurrentService
 from eruca._client.push.locking import QueueLocks
 from eruca._client.push.ordered import OrderedService
 from eruca._client.session.session import Session
-from eruca._core.allocation import AverageStrategy, Strategy
-from eruca._ground.limits import START_SECONDS_MAX
+from eruca._ground.durations import to_seconds
 from eruca._ground.repeating import Repeating
 from eruca._wire.bodies import MessageQueue
-from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.record import Record
 from eruca.errors import ErucaError
 
 log = logging.getLogger(__name__)
 
-QueueListener = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
 Deliver = Callable[[Inbox, list[Record]], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """How a consumer takes part in its group."""
-
-    start: Start = "latest"
-    # Every member gets every message.
-    broadcast: bool = False
-    strategy: Strategy = field(default_factory=AverageStrategy)
-    limits: PullLimits | None = None
-    # A handler that takes longer loses its message to a later delivery.
-    consume_timeout_s: float = 900.0
-    # How long handlers may go on when the consumer closes.
-    drain_s: float = 30.0
-    # Java's consumers commit with every pull and every 5 s. What a crash repeats is what was done since.
-    offsets_interval_ms: int = 1000
-    rebalance_interval_ms: int = 20_000
-    lock_interval_ms: int = 20_000
-    # How long a start waits for queues and for where to begin in them.
-    start_seconds_max: float = START_SECONDS_MAX
-    # Told (topic, all its queues, those that are ours) when ours change.
-    on_queues: QueueListener | None = None
-
-
-def tell_queues(
-    listener: QueueListener | None,
-    namespace: str,
-    topic: str,
-    everything: Sequence[MessageQueue],
-    mine: Sequence[MessageQueue],
-) -> None:
-    """Tell whoever listens which queues there are and which are ours, as users know them.
-
-    What the listener does wrong is logged and goes no further.
-    """
-    if listener is None:
-        return
-    all_shown = [unwrap_queue(namespace, queue) for queue in everything]
-    try:
-        listener(unwrap(namespace, topic), all_shown, [unwrap_queue(namespace, queue) for queue in mine])
-    except Exception:
-        log.exception("the listener for queues failed")
 
 
 class Membership:
@@ -104,28 +60,29 @@ class Membership:
         self._starts = StartOffsets(session, offsets, settings.start)
         ordered = isinstance(service, OrderedService)
         self._is_locked = ordered and not settings.broadcast
-        limits = settings.limits or PullLimits(span_max=None if ordered else PullLimits().span_max)
-        self._puller = Puller(session, group, limits, deliver, find_kept=None if settings.broadcast else offsets.read)
+        flow = replace(settings.flow, span_max=None) if ordered else settings.flow
+        self._puller = Puller(session, group, flow, deliver, find_kept=None if settings.broadcast else offsets.read)
+        rebalance, offsets_s = settings.rebalance, to_seconds("Offsets.interval", settings.offsets.interval)
+        lock_s = to_seconds("Rebalance.lock_interval", rebalance.lock_interval)
+        self._changes = QueueChanges(rebalance.on_change, session.options.namespace)
         self._balance = Balance(
             session,
             group,
-            settings.strategy,
+            rebalance.find_strategy(),
             broadcast=settings.broadcast,
-            interval_ms=settings.rebalance_interval_ms,
+            interval_s=to_seconds("Rebalance.interval", rebalance.interval),
             take=self._take,
             drop=self._let_go,
-            on_change=self._tell_queues,
+            tell=self._changes.tell,
         )
         self._balance.set_topics(subscriptions)
-        self._timers = [
-            Repeating("the commit of offsets", self._commit_newest, lambda: settings.offsets_interval_ms / 1000)
-        ]
+        self._timers = [Repeating("the commit of offsets", self._commit_newest, lambda: offsets_s)]
         if isinstance(service, ConcurrentService):
             self._timers.append(self._make_expiry(service))
         self._renewing = Repeating(
             "the renewal of locks",
             lambda: self._locks.renew_all(self.inboxes, self._lose),
-            lambda: settings.lock_interval_ms / 1000,
+            lambda: lock_s,
         )
 
     # -- coming and going --------------------------------------------------------------------------------------------
@@ -155,6 +112,7 @@ class Membership:
         await self._service.close(drain_s)
         if self._leaving:
             await asyncio.wait(self._leaving.values(), timeout=drain_s)
+        await self._changes.tell_last(drain_s)
         # Only now: while handlers are at work nobody else may have their queues.
         await self._renewing.stop()
         try:
@@ -168,6 +126,13 @@ class Membership:
             await self._locks.unlock(self._locks.asked | self.inboxes.keys())
         self.inboxes.clear()
         await self.offsets.close()
+
+    def make_discovery(
+        self, patterns: Sequence[TopicPattern], on_found: Callable[[str, TopicPattern], None]
+    ) -> Discovery:
+        """What keeps the topics that match patterns subscribed."""
+        interval_s = to_seconds("Rebalance.interval", self._settings.rebalance.interval)
+        return Discovery(self.session, patterns, self._subscriptions, self._balance, interval_s, on_found)
 
     def wake(self) -> None:
         """Look again which queues are ours."""
@@ -240,11 +205,8 @@ class Membership:
             inbox.locked_until = 0.0
             inbox.is_lost = True
         self._balance.owned.get(queue.topic, set()).discard(queue)
+        await self._changes.tell([], [queue])
         await self._let_go(queue)
-
-    def _tell_queues(self, topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
-        if not topic.startswith(RETRY_PREFIX):
-            tell_queues(self._settings.on_queues, self.session.options.namespace, topic, everything, mine)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 

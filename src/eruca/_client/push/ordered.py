@@ -9,7 +9,8 @@ from collections import deque
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.observing import ConsumeObserver
 from eruca._client.group.redelivery import Redelivery
-from eruca._client.message import Message, Outcome
+from eruca._client.group.settling import Settlement
+from eruca._client.message import Decode, Message, Outcome
 from eruca._client.push.handlers import HandlerEntry
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.properties import RETRY_TOPIC
@@ -48,15 +49,17 @@ class OrderedService:
         *,
         namespace: str,
         suspend_s: float,
-        max_attempts: int | None,
+        max_deliveries: int | None,
         concurrency: int,
+        decode: Decode | None = None,
     ) -> None:
         self._redelivery = redelivery
         self._observer = observer
         self._namespace = namespace
         self._suspend_s = suspend_s
         # None: tried until it works; whatever comes behind it waits.
-        self._max_attempts = max_attempts
+        self._max_deliveries = max_deliveries
+        self._decode = decode
         self._slots = asyncio.Semaphore(concurrency)
         self._handlers: dict[str, HandlerEntry] = {}
         self._lanes: dict[Inbox, _Lane] = {}
@@ -71,7 +74,10 @@ class OrderedService:
         if lane is None:
             lane = self._lanes[inbox] = _Lane(inbox)
             lane.task = asyncio.get_running_loop().create_task(self._work(lane))
-        lane.waiting.extend([Message(record, inbox.queue, self._namespace) for record in records])
+        if inbox.settle is None:
+            inbox.settle = Settlement(inbox, self._redelivery, in_order=True)
+        queue, namespace, settle, decode = inbox.queue, self._namespace, inbox.settle, self._decode
+        lane.waiting.extend([Message(record, queue, namespace, settle, decode) for record in records])
         lane.arrived.set()
 
     def has_lock(self, inbox: Inbox) -> bool:
@@ -130,7 +136,7 @@ class OrderedService:
             inbox.running[message.offset] = (started, message.record)
         try:
             if self._observer.is_watched:
-                outcome = await self._observer.consume(handler, messages)
+                outcome = await self._observer.consume(handler.call, messages)
             else:
                 outcome = await handler.call(messages)
         except Exception:  # not the handler's: that is an outcome. The queue must not stop with it.
@@ -148,6 +154,8 @@ class OrderedService:
     async def _settle(self, lane: _Lane, handler: HandlerEntry, messages: list[Message], outcome: Outcome) -> Outcome:
         """Do what the outcome says; returns what became of the messages, which may be another outcome."""
         inbox = lane.inbox
+        # The handler may have said of single messages what becomes of them.
+        messages = [message for message in messages if message._settle is not None]
         if outcome is Outcome.DEAD:
             buried = await self._bury(lane, messages)
             left = [message for message in messages if message not in buried]
@@ -170,12 +178,12 @@ class OrderedService:
 
     async def _put_back(self, lane: _Lane, messages: list[Message]) -> None:
         """Try the same messages again, unless they were tried too often."""
-        limit = self._max_attempts
-        dead = [message for message in messages if limit is not None and message.attempts >= limit]
+        limit = self._max_deliveries
+        dead = [message for message in messages if limit is not None and message.delivery >= limit]
         buried = await self._bury(lane, dead)
         again = [message for message in messages if message not in buried]
         for message in again:
-            message.attempts += 1
+            message.delivery += 1
         lane.waiting.extendleft(reversed(again))
 
     async def _bury(self, lane: _Lane, messages: list[Message]) -> list[Message]:
@@ -183,7 +191,7 @@ class OrderedService:
         buried = []
         for message in messages:
             try:
-                await self._redelivery.bury(message.record, message.attempts)
+                await self._redelivery.bury(message.record, message.delivery)
             except ErucaError as error:
                 log.error("message %s cannot be sent to the dead letters now: %s", message.message_id, error)
             except Exception:

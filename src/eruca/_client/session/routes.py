@@ -344,7 +344,8 @@ class Routes:
         hints.append(f"the first message to it creates it: eruca send -n {server} {topic} BODY")
         what = "has no route any more" if topic in self._routes else "has no route"
         error = NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
-        error.retryable = names == []  # brokers that start or restart are there soon
+        # Without a broker, or with one that registered while we asked, the next answer may be another one.
+        error.retryable = names is not None and (not names or topic in names or TEMPLATE_TOPIC in names)
         return error
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import inspect
 import logging
 import signal
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from signal import SIG_DFL
 from types import FrameType, TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from eruca._client.group.settings import Rebalance
 from eruca._client.message import Message as AsyncMessage
 from eruca._client.message import ReceivedMessage
 from eruca._client.options import ClientOptions
 from eruca._client.sync.loopthread import Call, LoopThread, find_loop_thread
+from eruca._wire.bodies import MessageQueue
 from eruca.errors import ClientClosed, ErucaError
 
 log = logging.getLogger(__name__)
@@ -55,8 +62,19 @@ class PlainClient(Generic[Twin]):
         # While it is started.
         self._thread: LoopThread | None = None
         self._is_closed = False
+        # Somebody else started it, and will close it.
+        self._is_shown = False
         # One thread at a time starts or closes it; the next one leaves when that is done.
         self._changing = threading.Lock()
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # its constructor may have failed
+            is_open = self._thread is not None and not self._is_shown and not self._thread.is_forked
+            if is_open and not sys.is_finalizing():  # then it was closed with the process
+                warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=1)
 
     @property
     def options(self) -> ClientOptions:
@@ -234,7 +252,10 @@ def _exit(number: int, _: FrameType | None) -> None:
 
 
 class Message(ReceivedMessage):
-    """A received message for plain code.
+    """A received message for plain code, and a say in what becomes of it.
+
+    When iterating, acknowledge every message. A handler need not: its return or exception decides about all messages
+    that it has not acknowledged by itself.
 
     >>> for message in consumer:
     ...     print(message.topic, message.tags, message.body)
@@ -244,8 +265,8 @@ class Message(ReceivedMessage):
     __slots__ = ("_client", "_twin")
 
     def __init__(self, twin: AsyncMessage, client: PlainClient[Any]) -> None:
-        super().__init__(twin.record, twin.queue, twin._namespace)
-        self.attempts = twin.attempts
+        super().__init__(twin.record, twin.queue, twin._namespace, twin._decode)
+        self.delivery = twin.delivery
         self._twin = twin
         self._client = client
 
@@ -255,19 +276,35 @@ class Message(ReceivedMessage):
         return self._twin
 
     def ack(self) -> None:
-        """It is done. Only for messages one iterates over; a handler just returns.
-
-        This waits for nothing: the next commit has it.
-        """
-        if self._twin.wants_answer:
-            self._client._spawn(self._twin.ack())
+        """It is done. This waits for nothing: the next commit has it."""
+        # Taken here and not in the loop: a handler that fails next must not get this message again.
+        settle = self._twin._take_settle()
+        if settle is not None:
+            self._client._spawn(settle.ack(self._twin))
 
     def retry(self, *, delay_level: int = 0) -> None:
-        """Deliver it again later: after `delay_level`, or by default later each time."""
-        if self._twin.wants_answer:
+        """Deliver it again later: after `delay_level`, or by default later each time. Raises ErucaError.
+
+        A single message of an ordered queue cannot be retried.
+        """
+        if self._twin._settle is not None:
             self._client._run(self._twin.retry(delay_level=delay_level))
 
     def bury(self) -> None:
-        """Send it to the dead letters of the group."""
-        if self._twin.wants_answer:
+        """Send it to the dead letters of the group. Raises ErucaError."""
+        if self._twin._settle is not None:
             self._client._run(self._twin.bury())
+
+
+def make_listener_plain(rebalance: Rebalance) -> Rebalance:
+    """The same, with a plain listener called in a thread of its own: it may block, and use plain clients."""
+    listener = rebalance.on_change
+    if listener is None or inspect.iscoroutinefunction(listener):
+        return rebalance
+
+    async def listen(assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+        result = await asyncio.to_thread(listener, assigned, revoked)
+        if inspect.isawaitable(result):
+            await result
+
+    return replace(rebalance, on_change=listen)

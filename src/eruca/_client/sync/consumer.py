@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, TypeVar, overload
 
+from eruca._client.group.lag import Lag
 from eruca._client.group.observing import ConsumeHook
-from eruca._client.group.pulling import PullLimits
-from eruca._client.group.starting import Start
-from eruca._client.group.subscriptions import Subscribe, Wanted
+from eruca._client.group.settings import Flow, Offsets, Rebalance, Retry, Start
+from eruca._client.group.subscriptions import Subscribe, Topic, Wanted
+from eruca._client.message import Decode, Outcome
 from eruca._client.message import Message as AsyncMessage
 from eruca._client.options import ClientOptions
-from eruca._client.push.consumer import OFFSETS_DIRECTORY
 from eruca._client.push.consumer import Consumer as AsyncConsumer
-from eruca._client.push.handlers import AnyHandler, Concurrency, is_async_function
-from eruca._client.push.membership import QueueListener
-from eruca._client.sync.base import Message, RunningClient
-from eruca._core.allocation import Strategy
-from eruca._ground.clock import Clock
+from eruca._client.push.handlers import Concurrency, is_async_function
+from eruca._client.sync.base import Message, RunningClient, make_listener_plain
+from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError
 
-Function = TypeVar("Function", bound=AnyHandler)
+Single = TypeVar(
+    "Single", bound=Callable[[Message], Outcome | None] | Callable[[AsyncMessage], Awaitable[Outcome | None]]
+)
+Batch = TypeVar(
+    "Batch",
+    bound=Callable[[list[Message]], Outcome | None] | Callable[[list[AsyncMessage]], Awaitable[Outcome | None]],
+)
 
 # So many messages are fetched from the loop at once, because each way there costs a switch of threads.
 _AHEAD_MAX = 64
@@ -47,8 +49,8 @@ class Consumer(RunningClient[AsyncConsumer]):
     ...     for message in consumer:
     ...         message.ack()
 
-    The arguments are those of the async `eruca.Consumer`. `hooks` and `on_queues` are called in the loop of the plain
-    clients: they must not block.
+    The arguments are those of the async `eruca.Consumer`. `hooks` are called in the loop of the plain clients: they
+    must not block. A plain `Rebalance(on_change=...)` is called in a thread and may.
     """
 
     def __init__(
@@ -59,22 +61,15 @@ class Consumer(RunningClient[AsyncConsumer]):
         subscribe: Subscribe = (),
         start: Start = "latest",
         broadcast: bool = False,
-        strategy: str | Strategy = "average",
-        max_attempts: int | None = None,
-        consume_timeout: timedelta | float = 900.0,
-        suspend: timedelta | float = 1.0,
-        drain: timedelta | float = 30.0,
-        limits: PullLimits | None = None,
+        flow: Flow = Flow(),  # noqa: B008
+        retry: Retry = Retry(),  # noqa: B008
+        rebalance: Rebalance = Rebalance(),  # noqa: B008
+        offsets: Offsets = Offsets(),  # noqa: B008
+        deserializer: Decode | None = None,
+        drain: Duration = 30.0,
         trace: bool | str = False,
-        options: ClientOptions | None = None,
-        offsets_directory: Path = OFFSETS_DIRECTORY,
-        offsets_interval_ms: int = 1000,
-        rebalance_interval_ms: int = 20_000,
-        lock_interval_ms: int = 20_000,
-        ordered_concurrency: int = 20,
         hooks: Iterable[ConsumeHook] = (),
-        on_queues: QueueListener | None = None,
-        clock: Clock | None = None,
+        options: ClientOptions | None = None,
     ) -> None:
         super().__init__(
             AsyncConsumer(
@@ -83,22 +78,15 @@ class Consumer(RunningClient[AsyncConsumer]):
                 subscribe=subscribe,
                 start=start,
                 broadcast=broadcast,
-                strategy=strategy,
-                max_attempts=max_attempts,
-                consume_timeout=consume_timeout,
-                suspend=suspend,
+                flow=flow,
+                retry=retry,
+                rebalance=make_listener_plain(rebalance),
+                offsets=offsets,
+                deserializer=deserializer,
                 drain=drain,
-                limits=limits,
                 trace=trace,
-                options=options,
-                offsets_directory=offsets_directory,
-                offsets_interval_ms=offsets_interval_ms,
-                rebalance_interval_ms=rebalance_interval_ms,
-                lock_interval_ms=lock_interval_ms,
-                ordered_concurrency=ordered_concurrency,
                 hooks=hooks,
-                on_queues=on_queues,
-                clock=clock,
+                options=options,
             )
         )
         self._ahead: deque[AsyncMessage] = deque()
@@ -113,35 +101,58 @@ class Consumer(RunningClient[AsyncConsumer]):
 
     # -- handlers ----------------------------------------------------------------------------------------------------
 
+    # A literal 1 is for one message, any other number for lists of them.
+    @overload
+    def handler(  # type: ignore[overload-overlap]
+        self,
+        topic: Topic,
+        tags: Wanted = "*",
+        *,
+        concurrency: Concurrency = 20,
+        batch: Literal[1] = 1,
+        ordered: bool = False,
+        auto_commit: bool = True,
+    ) -> Callable[[Single], Single]: ...
+    @overload
     def handler(
         self,
-        topic: str,
+        topic: Topic,
+        tags: Wanted = "*",
+        *,
+        concurrency: Concurrency = 20,
+        batch: int,
+        ordered: bool = False,
+        auto_commit: bool = True,
+    ) -> Callable[[Batch], Batch]: ...
+    def handler(
+        self,
+        topic: Topic,
         tags: Wanted = "*",
         *,
         concurrency: Concurrency = 20,
         batch: int = 1,
         ordered: bool = False,
         auto_commit: bool = True,
-    ) -> Callable[[Function], Function]:
-        """Have a function work on the messages of a topic; use it as a decorator.
+    ) -> Callable[[Any], Any]:
+        """Have a function work on the messages of a topic, or of all topics that match; use it as a decorator.
 
         `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
         or with `batch` above 1 a list of at most `batch`. `ordered` keeps the order of each queue.
         Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last. An async
-        function runs in the loop of the plain clients and gets async messages.
+        function runs in the loop of the plain clients and gets async messages. A handler of a batch may `ack`, `retry`
+        or `bury` single messages; its return or exception is for the rest.
 
         >>> @consumer.handler("orders", concurrency=20)
         ... def bill(message):
         ...     if not is_payable(message.body):
         ...         return Outcome.DEAD
         """
-        register_twin = self._twin.handler(
+        register_twin: Callable[[Any], Any] = self._twin.handler(
             topic, tags, concurrency=concurrency, batch=batch, ordered=ordered, auto_commit=auto_commit
         )
 
-        def register(function: Function) -> Function:
-            given: object = function
-            if is_async_function(function) or not callable(given):  # what cannot be called is refused there
+        def register(function: Any) -> Any:
+            if is_async_function(function) or not callable(function):  # what cannot be called is refused there
                 register_twin(function)
             else:
                 register_twin(self._make_plain(function, self._convert_batch if batch > 1 else self._convert))
@@ -175,6 +186,13 @@ class Consumer(RunningClient[AsyncConsumer]):
         """Commit now how far every queue is, and wait until the broker has it. Raises ErucaError."""
         self._run(self._twin.commit())
 
+    def lag(self) -> Lag:
+        """How many messages of our queues are not done yet, in all and of each queue. Raises ErucaError.
+
+        Messages that a filter leaves out count too, until those before them are done. Retries do not count.
+        """
+        return self._run(self._twin.lag())
+
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Message]:
@@ -190,7 +208,7 @@ class Consumer(RunningClient[AsyncConsumer]):
                 if self._ended.is_set() or not self._run(self._fetch()):
                     raise StopIteration from None
                 continue
-            if self._twin._is_open(message):
+            if self._twin._member.is_open(message):
                 return Message(message, self)
 
     async def _fetch(self) -> bool:
@@ -205,5 +223,5 @@ class Consumer(RunningClient[AsyncConsumer]):
         finally:
             self._fetching -= 1
         if not self._fetching:  # else the rest is for the threads that wait, and for those that were just called
-            self._ahead.extend(self._twin._stream.take_rest(_AHEAD_MAX))
+            self._ahead.extend(self._twin._member.stream.take_rest(_AHEAD_MAX))
         return True

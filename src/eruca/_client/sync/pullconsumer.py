@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import datetime
+from types import MappingProxyType
 
-from eruca._client.group.pulling import PullLimits
-from eruca._client.group.starting import Start
+from eruca._client.group.lag import Lag
+from eruca._client.group.settings import Flow, Offsets, Rebalance, Retry, Start
 from eruca._client.group.subscriptions import Subscribe, Wanted
+from eruca._client.message import Decode
 from eruca._client.options import ClientOptions
 from eruca._client.pull.consumer import PullConsumer as AsyncPullConsumer
-from eruca._client.push.consumer import OFFSETS_DIRECTORY
-from eruca._client.push.membership import QueueListener
+from eruca._client.pull.membership import OnQueues
 from eruca._client.session.calls import PullStatus
-from eruca._client.sync.base import Message, PlainClient
+from eruca._client.sync.base import Message, PlainClient, make_listener_plain
 from eruca._client.sync.loopthread import LoopThread
-from eruca._core.allocation import Strategy
-from eruca._ground.clock import Clock
-from eruca._ground.durations import to_seconds
+from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
 
 
@@ -50,9 +48,9 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
     ...     for message in consumer: ...
 
     With `auto_commit` the messages of a poll count as done with the next poll, or with a clean close, and are committed
-    within `auto_commit_interval`; a crash, or an exception that leaves `with`, repeats them. So one thread polls. The
-    arguments are those of the async `eruca.PullConsumer`. `on_queues` is called in the loop of the plain clients: it
-    must not block.
+    every `Offsets(interval=...)`; a crash, or an exception that leaves `with`, repeats them. So one thread polls. The
+    arguments are those of the async `eruca.PullConsumer`. A plain `Rebalance(on_change=...)` is called in a thread and
+    may block; functions of `watch` are called in the loop of the plain clients and must not.
     """
 
     def __init__(
@@ -62,19 +60,16 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         group: str,
         subscribe: Subscribe = (),
         start: Start = "latest",
-        strategy: str | Strategy = "average",
         broadcast: bool = False,
         auto_commit: bool = True,
-        auto_commit_interval: timedelta | float = 5.0,
         poll_batch: int = 10,
-        cached_max: int = 10_000,
-        limits: PullLimits | None = None,
-        watch: str | Iterable[str] = (),
-        on_queues: QueueListener | None = None,
+        flow: Flow = Flow(hold=20.0),  # noqa: B008
+        retry: Retry = Retry(),  # noqa: B008
+        rebalance: Rebalance = Rebalance(),  # noqa: B008
+        offsets: Offsets = Offsets(interval=5.0),  # noqa: B008
+        deserializer: Decode | None = None,
+        watch: Mapping[str, OnQueues] = MappingProxyType({}),
         options: ClientOptions | None = None,
-        offsets_directory: Path = OFFSETS_DIRECTORY,
-        rebalance_interval_ms: int = 20_000,
-        clock: Clock | None = None,
     ) -> None:
         super().__init__(
             AsyncPullConsumer(
@@ -82,19 +77,16 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
                 group=group,
                 subscribe=subscribe,
                 start=start,
-                strategy=strategy,
                 broadcast=broadcast,
                 auto_commit=auto_commit,
-                auto_commit_interval=auto_commit_interval,
                 poll_batch=poll_batch,
-                cached_max=cached_max,
-                limits=limits,
+                flow=flow,
+                retry=retry,
+                rebalance=make_listener_plain(rebalance),
+                offsets=offsets,
+                deserializer=deserializer,
                 watch=watch,
-                on_queues=on_queues,
                 options=options,
-                offsets_directory=offsets_directory,
-                rebalance_interval_ms=rebalance_interval_ms,
-                clock=clock,
             )
         )
 
@@ -109,6 +101,7 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         shown = cls.__new__(cls)
         PlainClient.__init__(shown, twin)
         shown._thread = thread
+        shown._is_shown = True
         return shown
 
     # -- queues ------------------------------------------------------------------------------------------------------
@@ -148,7 +141,7 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout: timedelta | float | None = 5.0, max_messages: int | None = None) -> list[Message]:
+    def poll(self, timeout: Duration | None = 5.0, max_messages: int | None = None) -> list[Message]:
         """The next messages of our queues, at most `max_messages`; none when none come in time.
 
         What is here is returned at once; `timeout=None` waits as long as it takes. Messages of earlier polls are done.
@@ -179,8 +172,8 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         *,
         tags: Wanted = "*",
         max_messages: int = 32,
-        hold: timedelta | float = 0,
-        timeout: timedelta | float = 10.0,
+        hold: Duration = 0,
+        timeout: Duration = 10.0,
     ) -> PullResult:
         """Ask the broker of any queue for messages from an offset on, once. Raises ErucaError.
 
@@ -216,6 +209,10 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         """The messages of a topic with a key, or with `unique` the one with a message id, the oldest first."""
         found = self._run(self._twin.query(topic, key, begin, end, max_messages, unique=unique))
         return [Message(message, self) for message in found]
+
+    def lag(self) -> Lag:
+        """How many messages of our queues were not handed out yet, in all and of each queue. Raises ErucaError."""
+        return self._run(self._twin.lag())
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
-from eruca._client.group.starting import Start
+from eruca._client.group.settings import Flow, Offsets, Rebalance, Start
+from eruca._client.message import Decode
 from eruca._client.options import ClientOptions
 from eruca._client.pull.scheduledpull import PullContext as AsyncPullContext
 from eruca._client.pull.scheduledpull import ScheduledPull as AsyncScheduledPull
-from eruca._client.push.consumer import OFFSETS_DIRECTORY
 from eruca._client.push.handlers import is_async_function
-from eruca._client.push.membership import QueueListener
-from eruca._client.sync.base import RunningClient
+from eruca._client.sync.base import RunningClient, make_listener_plain
 from eruca._client.sync.pullconsumer import PullConsumer
-from eruca._core.allocation import Strategy
-from eruca._ground.clock import Clock
+from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -55,8 +51,8 @@ class ScheduledPull(RunningClient[AsyncScheduledPull]):
 
     There is one call at a time for a queue; an exception is logged, and the next call comes after the delay all the
     same. A queue that goes to another member is not called for any more, but a call that runs may end. The functions
-    run in `threads`. The arguments are those of the async `eruca.ScheduledPull`. `on_queues` is called in the loop of
-    the plain clients: it must not block.
+    run in `threads`. The arguments are those of the async `eruca.ScheduledPull`. A plain
+    `Rebalance(on_change=...)` is called in a thread and may block.
     """
 
     def __init__(
@@ -64,17 +60,16 @@ class ScheduledPull(RunningClient[AsyncScheduledPull]):
         nameservers: str | Sequence[str] | None = None,
         *,
         group: str,
-        delay: timedelta | float = 0.2,
+        delay: Duration = 0.2,
         threads: int = 20,
-        drain: timedelta | float = 30.0,
         start: Start = "latest",
-        strategy: str | Strategy = "average",
         broadcast: bool = False,
-        on_queues: QueueListener | None = None,
+        flow: Flow = Flow(hold=20.0),  # noqa: B008
+        rebalance: Rebalance = Rebalance(),  # noqa: B008
+        offsets: Offsets = Offsets(),  # noqa: B008
+        deserializer: Decode | None = None,
+        drain: Duration = 30.0,
         options: ClientOptions | None = None,
-        offsets_directory: Path = OFFSETS_DIRECTORY,
-        rebalance_interval_ms: int = 20_000,
-        clock: Clock | None = None,
     ) -> None:
         super().__init__(
             AsyncScheduledPull(
@@ -82,15 +77,14 @@ class ScheduledPull(RunningClient[AsyncScheduledPull]):
                 group=group,
                 delay=delay,
                 threads=threads,
-                drain=drain,
                 start=start,
-                strategy=strategy,
                 broadcast=broadcast,
-                on_queues=on_queues,
+                flow=flow,
+                rebalance=make_listener_plain(rebalance),
+                offsets=offsets,
+                deserializer=deserializer,
+                drain=drain,
                 options=options,
-                offsets_directory=offsets_directory,
-                rebalance_interval_ms=rebalance_interval_ms,
-                clock=clock,
             )
         )
 

@@ -1,8 +1,8 @@
-"""Bodies into columns: JSON, Avro and Protobuf. A body that does not fit gets a reason, and the stream goes on.
+"""Bodies into columns: JSON, Avro and Protobuf. A body that cannot be decoded gets a reason, and the stream continues.
 
-Each `decode_...` adds two columns: what the body says, and why it could not be read (null where it could). `split_bad`
-makes two frames of that, and `set_bad_aside` writes the bad ones of a stream to a side table. All work on batches and
-streams; schema files are read where the query is planned, so that no other node needs them.
+Each `decode_...` adds two columns: the decoded value, and the reason if it could not be decoded (otherwise null).
+`split_bad` splits a frame into good and bad rows, and `set_bad_aside` writes the bad rows of a stream to a side table.
+All work on batches and streams. Schema files are read where the query is planned; no other node needs them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eruca._spark.decoding.aside import set_bad_aside, split_bad
 from eruca._spark.decoding.avro import load_avro
-from eruca._spark.decoding.jsonbodies import decode_json
+from eruca._spark.decoding.badrows import set_bad_aside, split_bad
+from eruca._spark.decoding.bodies import add_decoded
+from eruca._spark.decoding.jsontext import decode_json
 from eruca._spark.decoding.protobuf import load_protobuf
-from eruca._spark.decoding.rows import add_decoded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,10 +31,11 @@ def decode_avro(
     into: str = "value",
     error: str = "error",
 ) -> DataFrame:
-    """Read bodies that are one Avro datum each, as it is or with the header of the single-object encoding.
+    """Decode bodies that are one Avro datum each, plain or with the header of the single-object encoding.
 
-    `schema_file` is the schema (`.avsc`) they were written with; those it refers to lie beside it. With a reader schema
-    the columns are its ones. Raises ConfigError for a schema that has no Spark type, and when fastavro is missing.
+    `schema_file` is the schema (`.avsc`) they were written with; schemas it refers to are next to it.
+    With a reader schema, the columns are those of the reader schema. Raises ConfigError for a schema that has no Spark
+    type, and if fastavro is not installed.
     """
     return add_decoded(frame, load_avro(schema_file, reader_schema_file), column, into, error)
 
@@ -49,11 +50,11 @@ def decode_protobuf(
     into: str = "value",
     error: str = "error",
 ) -> DataFrame:
-    """Read bodies that are one Protobuf message each.
+    """Decode bodies that are one Protobuf message each.
 
     `schema_file` is a descriptor set (`protoc --include_imports --descriptor_set_out=...`), or a `.proto` file, which
-    needs grpcio-tools or `protoc` to be read. `message` is the full name, needed when the file has several. Fields that
-    the schema does not know are passed over, as Protobuf has it, or make the body a bad one (`refuse_unknown`).
-    Raises ConfigError for a message that is not there, one that contains itself, and when protobuf is missing.
+    needs grpcio-tools or `protoc` to be read. `message` is the full name, needed when the file has several. Unknown
+    fields are ignored, as usual in Protobuf, or make the body bad (`refuse_unknown`).
+    Raises ConfigError for an unknown message, one that contains itself, and if protobuf is not installed.
     """
     return add_decoded(frame, load_protobuf(schema_file, message, refuse_unknown), column, into, error)

@@ -27,10 +27,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eruca._spark.decoding.rows import BadBody, Decode, Package
+from eruca._spark.decoding.bodies import BadBody, Decode
+from eruca._spark.requirements import require
 from eruca.errors import ConfigError
-
-FASTAVRO: Final = Package("fastavro", "fastavro")
 
 # The single-object encoding: a mark, the fingerprint of the schema, the datum.
 #
@@ -103,7 +102,7 @@ class AvroSchema:
 
 def load_avro(schema_file: str | Path, reader_schema_file: str | Path | None) -> AvroSchema:
     """Read schema files. Raises ConfigError for what cannot be read, or has no Spark type."""
-    FASTAVRO.check("decode_avro")
+    require("fastavro", "decode_avro", "decoding")
     schema = AvroSchema(_load(schema_file), None if reader_schema_file is None else _load(reader_schema_file))
     _ = schema.spark  # says now what it cannot be
     return schema

@@ -31,11 +31,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eruca._spark.decoding.rows import BadBody, Decode, Package
-from eruca._spark.guessing import guess_name
+from eruca._spark.decoding.bodies import BadBody, Decode
+from eruca._spark.requirements import require
+from eruca._spark.suggestions import suggest_name
 from eruca.errors import ConfigError
 
-PROTOBUF: Final = Package("google.protobuf", "protobuf")
 _COMPILE_SECONDS_MAX: Final = 60
 
 Read = Callable[[Any], Any]
@@ -107,7 +107,7 @@ class ProtobufSchema:
 
 def load_protobuf(schema_file: str | Path, message: str, refuse_unknown: bool) -> ProtobufSchema:
     """Read a schema file and find a message in it. Raises ConfigError."""
-    PROTOBUF.check("decode_protobuf")
+    require("protobuf", "decode_protobuf", "decoding", module="google.protobuf")
     path = Path(schema_file)
     try:
         content = _compile(path) if path.suffix == ".proto" else path.read_bytes()
@@ -119,7 +119,7 @@ def load_protobuf(schema_file: str | Path, message: str, refuse_unknown: bool) -
     if not message and len(own) == 1:
         message = own[0]
     if message not in names:
-        guess = guess_name(message, names, f"there are {', '.join(own)}")
+        guess = suggest_name(message, names, f"there are {', '.join(own)}")
         raise ConfigError(f"{path} has no message {message}" if message else f"which message of {path}?", hint=guess)
     schema = ProtobufSchema(content, message, refuse_unknown)
     _ = schema.spark  # says now what it cannot be

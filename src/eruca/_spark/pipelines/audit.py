@@ -1,7 +1,7 @@
-"""`audit`: what was sent, stored and consumed, compared: lost, duplicated, late; and transactions nobody decided.
+"""`audit`: compares what was sent, stored and consumed: lost, duplicated, late; and lists undecided transactions.
 
-What producers and consumers say comes from trace messages, what brokers have from the topics themselves. Where a trace
-is missing nothing is claimed: lost is only what a producer was told is stored and no broker has.
+Trace messages show what producers and consumers did; the topics show what brokers have. Messages without a trace are
+not judged: lost is only what was acknowledged to a producer and no broker has.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pyspark.sql import functions as sf
 
 from eruca._admin.transactions import UNDECIDED, list_transactions
 from eruca._spark.cluster import Access, Cluster
-from eruca._spark.pipelines.archiveplan import make_store_reader
+from eruca._spark.pipelines.archive.plan import make_store_reader
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import keep, track_job
 from eruca._spark.pipelines.stats import collect, write_table
 from eruca._spark.pipelines.summary import JobSummary
 from eruca._spark.pipelines.traces import END, PUB, TRACE_SCHEMA, find_consumed, open_traces
+from eruca._spark.pipelines.tracking import keep, track_job
 from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC, TRACE_TOPIC
 from eruca._wire.properties import PGROUP, REAL_TOPIC, TRANSACTION_CHECK_TIMES
 from eruca._wire.trace import TracedKind
 from eruca.errors import ConfigError
 
 LATE_MS: Final = 60_000
-# A message may still be on its way to a consumer, and a trace to the broker.
+# A message may still be on its way to a consumer, or a trace to the broker.
 SETTLE_MS: Final = 60_000
 _SHOWN: Final = 10_000
 
@@ -43,7 +43,7 @@ _TRANSACTION_SCHEMA: Final = (
 
 
 def find_deliveries(traces: Any) -> Any:
-    """What groups consumed, one row for each group and message: how often, and when first and last."""
+    """Return what groups consumed, one row per group and message: how often, and when first and last."""
     consumed = find_consumed(traces).where("success")
     return consumed.groupBy("group", "messageId").agg(
         sf.count(sf.lit(1)).alias("times"),
@@ -55,9 +55,9 @@ def find_deliveries(traces: Any) -> Any:
 def compare_messages(
     stored: Any, traces: Any, deliveries: Any, *, late_ms: int = LATE_MS, settled_ms: int | None = None
 ) -> Any:
-    """Everything that is not as it should be: one row for each message, and group, and what is wrong with it.
+    """Return all findings: one row for each message, and group, and what is wrong with it.
 
-    Nothing younger than `settled_ms` is missed: it may be on its way.
+    Messages younger than `settled_ms` are not reported as missing: they may still be on their way.
     """
     kept = stored.select(*_STORED)
     settled = sf.lit(2**62 if settled_ms is None else settled_ms)
@@ -74,7 +74,7 @@ def compare_messages(
 
 
 def _find_sent(traces: Any) -> Any:
-    """What producers were told is stored: messages, and halves that were committed."""
+    """Return what was acknowledged to producers: messages, and committed transactions."""
     pubs = traces.where((sf.col("kind") == PUB) & sf.col("success"))
     plain = pubs.where(sf.col("messageKind") == int(TracedKind.NORMAL)).select("topic", "messageId", "timeMs")
     commits = traces.where((sf.col("kind") == END) & (sf.col("state") == "COMMIT_MESSAGE"))
@@ -102,7 +102,7 @@ def _find_stored_twice(kept: Any) -> Any:
 
 
 def _find_not_consumed(kept: Any, consumed: Any, settled: Any) -> Any:
-    """What a group did not get of a topic and of tags it gets others of, since the first that it got."""
+    """Return messages that a group did not receive, of topics and tags of which it received earlier ones."""
     once = kept.dropDuplicates(["topic", "messageId"])
     had = once.join(consumed, "messageId")
     wants = had.groupBy("group", "topic", sf.coalesce("tags", sf.lit("")).alias("_tag")).agg(
@@ -118,7 +118,7 @@ def _find_not_consumed(kept: Any, consumed: Any, settled: Any) -> Any:
 
 
 def _find_twice_and_late(deliveries: Any, kept: Any, late_ms: int) -> Any:
-    """What groups got more than once, and what they got late; a message may be both."""
+    """Return what groups received more than once or late; a message may be both."""
     got = deliveries.join(kept.dropDuplicates(["messageId"]), "messageId")
     late = sf.col("_first") - sf.unix_millis("bornTimestamp") > late_ms
     findings = sf.array(sf.when(sf.col("times") > 1, "consumed twice"), sf.when(late, "late"))

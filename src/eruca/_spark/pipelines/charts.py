@@ -1,4 +1,4 @@
-"""Charts of statistics as PNG files, and one HTML page with all of them that needs nothing from anywhere."""
+"""Charts of statistics as PNG files, and a self-contained HTML page with all of them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
-def write_report(directory: Path, tables: Mapping[str, Rows], summary: Mapping[str, Any]) -> dict[str, str]:
-    """Draw what there is to draw, write one page about all; returns names and places of what was written."""
-    charts = draw_charts(tables)
+def write_report(
+    directory: Path, tables: Mapping[str, Rows], summary: Mapping[str, Any], *, with_charts: bool = True
+) -> dict[str, str]:
+    """Write the charts and one page with all of them; returns the paths of what was written, by name."""
+    charts = draw_charts(tables) if with_charts else {}
     outputs: dict[str, str] = {}
     for name, image in charts.items():
         path = directory / f"{name}.png"
@@ -48,7 +50,7 @@ def write_report(directory: Path, tables: Mapping[str, Rows], summary: Mapping[s
 
 
 def draw_charts(tables: Mapping[str, Rows]) -> dict[str, bytes]:
-    """A PNG image for each thing worth a picture, by name."""
+    """Return a PNG image of each chart, by name."""
     topics = tables.get("topics-by-hour") or ()
     consumed = tables.get("consumed-by-hour") or ()
     charts: dict[str, bytes] = {}
@@ -56,12 +58,12 @@ def draw_charts(tables: Mapping[str, Rows]) -> dict[str, bytes]:
         charts["messages"] = _draw_bars("Messages an hour, by topic", topics, "hour", "topic", "messages")
         charts["bytes"] = _draw_bars("Bytes an hour, by topic", topics, "hour", "topic", "bytes")
         charts["stored-latency"] = _draw_lines(
-            "From sent to stored: 99 of 100 messages in so many ms", topics, "hour", ("topic",), "storedP99Ms"
+            "From sent to stored: 99th percentile in ms", topics, "hour", ("topic",), "storedP99Ms"
         )
     if consumed:
         charts["consumed"] = _draw_bars("Consumed an hour, by group", consumed, "hour", "group", "consumed")
         charts["consumed-latency"] = _draw_lines(
-            "From sent to consumed: 99 of 100 messages in so many ms",
+            "From sent to consumed: 99th percentile in ms",
             consumed,
             "hour",
             ("group", "topic"),

@@ -1,4 +1,4 @@
-"""`dlq`: the dead letters of groups as a table, and how many there are by group, topic and day."""
+"""`dlq`: the dead letters of groups as a table, and their number by group, topic and day."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from pyspark.sql import functions as sf
 
+from eruca._spark.pipelines.directories import Directory
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import keep, track_job
-from eruca._spark.pipelines.places import Place
 from eruca._spark.pipelines.stats import Table, collect
 from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.tracking import keep, track_job
 from eruca._wire.names import DLQ_PREFIX
 from eruca._wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 
 
 def list_dead_letters(messages: Any) -> Any:
-    """A row for each dead letter: its group, the topic it came from, and how often it was tried."""
+    """Return a row for each dead letter: its group, original topic, and number of retries."""
     letters = messages.where(sf.col("topic").startswith(DLQ_PREFIX))
     return letters.select(
         sf.substring_index("topic", DLQ_PREFIX, -1).alias("group"),
@@ -38,7 +38,7 @@ def list_dead_letters(messages: Any) -> Any:
 
 
 def count_dead_letters(letters: Any) -> Any:
-    """How many dead letters there are by group, topic and day, with the first and the last."""
+    """Count dead letters by group, topic and day, with the time of the first and the last."""
     return (
         letters.groupBy("group", "topic", sf.to_date("deadAt").alias("day"))
         .agg(
@@ -67,6 +67,6 @@ def run_dlq(session: Any, wanted: MessageInput, group: str = "", out: str = "") 
         summary.add(*row)
         table = collect(count_dead_letters(letters))
         if out:
-            letters.write.mode("errorifexists").parquet(Place(out).address)
+            letters.write.mode("errorifexists").parquet(Directory(out).address)
             summary.outputs["dead letters"] = out
     return summary, table

@@ -1,13 +1,13 @@
-"""Fsck: many stores held against themselves at once, as `eruca store verify` does with one.
+"""`fsck`: checks many stores at once, as `eruca store verify` does with one.
 
-    log       every record with its CRC, ranges that are no record, missing segments, a torn end
-    offsets   in each queue each offset once, one after the other
+    log       every record with its CRC, ranges that are not records, missing segments, a torn end
+    offsets   every queue has each offset once, without gaps
     queues    each entry against its record, each record against its entry
     index     chains, slots and header of each file, each entry against its record, each record against its entries
     files     names, sizes, tables, the checkpoint
 
-Each check is a function from frames to a frame of findings; nothing of the stores changes, and brokers may have them
-open: a log is looked at up to where it ended when the job began, and what was derived from later records is left out.
+Each check is a function from frames to a frame of findings. The stores are not changed, and brokers may have them open:
+a log is checked up to where it ended when the job started, and entries of later records are ignored.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from eruca._spark.pipelines.job import track_job
-from eruca._spark.pipelines.places import Place
+from eruca._spark.pipelines.directories import Directory
 from eruca._spark.pipelines.rebuild import derive_entries
 from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.tracking import track_job
 from eruca._spark.store.checks import ERROR, WARNING, check_index, check_log, check_offsets, check_queues
-from eruca._spark.store.derivedrows import (
+from eruca._spark.store.datasource import NAME, encode_paths
+from eruca._spark.store.entryrows import (
     INDEX_ROWS,
     QUEUE_ROWS,
     IndexFileName,
@@ -36,8 +37,7 @@ from eruca._spark.store.derivedrows import (
     read_index_rows,
     read_queue_rows,
 )
-from eruca._spark.store.files import StoreLog
-from eruca._spark.store.source import NAME, encode_paths
+from eruca._spark.store.logfiles import StoreLog
 from eruca._store.queues.consumequeue import ENTRY_BYTES
 from eruca._storetools.readonly import Kind, ReadOnlyStore
 from eruca._storetools.summary import check_tables
@@ -62,7 +62,7 @@ _KEY_COLUMNS = "broker string, topic string, physicalOffset bigint, storeTimesta
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What the driver knows of a store before the job."""
+    """What the driver knows about a store before the job."""
 
     store: str
     log_start: int
@@ -219,7 +219,7 @@ def learn_facts(store: str, properties: Mapping[str, str]) -> StoreFacts:
 def find_faults(session: Any, directories: Sequence[str], properties: Mapping[str, str] | None = None) -> Any:
     """All findings in some stores, as a frame: store, level, kind, path, position, length, reason."""
     if not directories:
-        raise ConfigError("no store is named")
+        raise ConfigError("no store is given")
     facts = [learn_facts(directory, properties or {}) for directory in directories]
     frames = StoreFrames(session, facts)
     found = [frames.check_files(), check_log(frames.read_records())]
@@ -250,7 +250,7 @@ def run_fsck(
         findings = find_faults(session, directories, properties).persist()
         try:
             if out is not None:
-                findings.write.mode("overwrite").parquet(Place(out).address)
+                findings.write.mode("overwrite").parquet(Directory(out).address)
                 summary.outputs["findings"] = out
             counted = {
                 (row["level"], row["kind"]): row["count"] for row in findings.groupBy("level", "kind").count().collect()

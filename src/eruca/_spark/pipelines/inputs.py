@@ -1,4 +1,4 @@
-"""Where a job gets its messages from: an archive, live topics, both as one table, or the files of brokers."""
+"""The input of a job: an archive, live topics, both as one table, or the files of brokers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pyspark.sql import functions as sf
 
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.offsets import name_queue
-from eruca._spark.pipelines.archive import read_archive, read_contents
-from eruca._spark.pipelines.archiveframes import ARCHIVE_SCHEMA
-from eruca._spark.pipelines.archiveplan import (
+from eruca._spark.pipelines.archive.frames import ARCHIVE_SCHEMA
+from eruca._spark.pipelines.archive.job import read_archive, read_contents
+from eruca._spark.pipelines.archive.ledger import Contents
+from eruca._spark.pipelines.archive.plan import (
     ArchivePlan,
     make_store_reader,
     plan_topics,
     read_topics,
 )
-from eruca._spark.pipelines.ledger import Contents
 from eruca.errors import ConfigError
 
 _MESSAGE_NAMES: Final = tuple(name for name in ARCHIVE_SCHEMA.names if name != "date")
@@ -26,7 +26,7 @@ _MESSAGE_NAMES: Final = tuple(name for name in ARCHIVE_SCHEMA.names if name != "
 
 @dataclass(frozen=True, slots=True)
 class MessageInput:
-    """Which messages a job reads; topics and times count for all places."""
+    """Which messages a job reads; topics and times apply to all of its inputs."""
 
     archive: str = ""
     access: Access | None = None
@@ -34,12 +34,12 @@ class MessageInput:
     stores: Mapping[str, str] = field(default_factory=dict)
     topics: Sequence[str] = ()
     pattern: str = ""
-    # Stored at or behind the first and before the second, in milliseconds.
+    # Stored at or after the first and before the second, in milliseconds since the epoch.
     since_ms: int | None = None
     until_ms: int | None = None
 
     def describe(self) -> dict[str, Any]:
-        """What makes it this input and no other; two that are the same read the same messages."""
+        """Return what identifies the input; equal descriptions read the same messages."""
         return {
             "archive": self.archive,
             "nameServer": self.access.nameserver if self.access else "",
@@ -52,16 +52,17 @@ class MessageInput:
 
 
 def open_messages(session: Any, wanted: MessageInput, warnings: list[str] | None = None) -> Any:
-    """All messages of an input as one frame with the columns of an archive: no message is missing, none is there twice.
+    """Return all messages of an input as one frame with the columns of an archive, each message once.
 
-    What is in the archive is read from there, and from where it ends on the live topics are read. Words about
-    messages that neither has any more go to `warnings`.
+    Archived messages are read from the archive, and the live topics from where it ends. Warnings about messages that
+    are in neither are added to `warnings`.
     """
     if not wanted.archive and wanted.access is None and not wanted.stores:
-        raise ConfigError("where are the messages?", hint="give --name-server, --archive or --store")
+        raise ConfigError("no input is given", hint="give --name-server, --archive or --store")
     if wanted.stores and (wanted.archive or wanted.access is not None):
         raise ConfigError(
-            "--store goes with neither --archive nor --name-server", hint="it has all that its broker has"
+            "--store cannot be combined with --archive or --name-server",
+            hint="it already contains all messages of its broker",
         )
     if wanted.stores:
         frame = _add_date(_open_stores(session, wanted))
@@ -77,7 +78,7 @@ def open_messages(session: Any, wanted: MessageInput, warnings: list[str] | None
 
 
 def choose_times(messages: Any, since_ms: int | None, until_ms: int | None) -> Any:
-    """Only messages stored at or behind a time, and before another; their days are chosen first, which skips files."""
+    """Select messages stored at or after a time and before another; also by date, which skips files."""
     if since_ms is not None:
         since = sf.timestamp_millis(sf.lit(since_ms))
         messages = messages.where((sf.col("date") >= sf.to_date(since)) & (sf.col("storeTimestamp") >= since))
@@ -98,7 +99,7 @@ def _add_date(messages: Any) -> Any:
 
 
 def _open_live(session: Any, wanted: MessageInput, contents: Contents, warnings: list[str]) -> Any:
-    """The topics of a cluster from where an archive ends."""
+    """Return the topics of a cluster from where an archive ends."""
     assert wanted.access is not None
     with Cluster(wanted.access) as cluster:
         plan = plan_topics(cluster, wanted.topics, wanted.pattern, contents)

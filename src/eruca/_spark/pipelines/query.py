@@ -1,4 +1,4 @@
-"""`query`: SQL over an archive and the live topic as one table, `messages`."""
+"""`query`: SQL over an archive and the live topics as one table, `messages`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from datetime import UTC, date, datetime
 from typing import IO, Any, Final
 
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import track_job
 from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.tracking import track_job
 from eruca.errors import ConfigError
 
 VIEW: Final = "messages"
 
 
 class QueryResult:
-    """The rows of a statement, which are read while they are looked at, and what there is to say about them."""
+    """The rows of a statement, read lazily, and the summary of the job."""
 
     def __init__(self, frame: Any, summary: JobSummary) -> None:
         self._frame = frame
@@ -25,23 +25,23 @@ class QueryResult:
         self.columns: Sequence[str] = frame.columns
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Each row as plain values: times in ISO, bytes as text."""
+        """Iterate over the rows as plain values: times in ISO 8601, bytes as text."""
         for row in self._frame.toLocalIterator(prefetchPartitions=True):
             self.summary.rows += 1
             yield tuple(show_value(value) for value in row)
 
     def collect(self) -> list[tuple[Any, ...]]:
-        """All rows."""
+        """Return all rows."""
         return list(self.rows())
 
     def write(self, target: str, form: str = "parquet") -> None:
-        """Write the rows as files instead."""
+        """Write the rows to files instead."""
         self._frame.write.format(form).save(target)
         self.summary.outputs["result"] = target
 
 
 def run_query(session: Any, wanted: MessageInput, statement: str) -> QueryResult:
-    """Run a SQL statement over the messages of an input. Raises ConfigError for one that Spark does not understand."""
+    """Run a SQL statement over the messages of an input. Raises ConfigError if Spark cannot parse it."""
     from pyspark.errors import AnalysisException, ParseException
 
     with track_job(session, "query") as summary:
@@ -55,14 +55,14 @@ def run_query(session: Any, wanted: MessageInput, statement: str) -> QueryResult
 
 
 def show_value(value: Any) -> Any:
-    """A value of Spark in types that JSON has; bytes that are no text become `0x...`."""
+    """Convert a Spark value to JSON types; bytes that are not text become `0x...`."""
     if isinstance(value, bytes | bytearray):
         try:
             return bytes(value).decode()
         except UnicodeDecodeError:
             return "0x" + value.hex()
     if isinstance(value, datetime):
-        # Spark hands out times of the machine without a zone.
+        # Spark returns local times without a zone.
         return value.astimezone(UTC).isoformat(timespec="milliseconds")
     if isinstance(value, date):
         return value.isoformat()
@@ -74,7 +74,7 @@ def show_value(value: Any) -> Any:
 
 
 def write_csv(result: QueryResult, stream: IO[str]) -> None:
-    """Write the rows as CSV with a head line; what is nested becomes JSON."""
+    """Write the rows as CSV with a header line; nested values become JSON."""
     writer = csv.writer(stream)
     writer.writerow(result.columns)
     for row in result.rows():
@@ -82,6 +82,6 @@ def write_csv(result: QueryResult, stream: IO[str]) -> None:
 
 
 def write_json(result: QueryResult, stream: IO[str]) -> None:
-    """Write the rows as JSON, one object a line."""
+    """Write the rows as JSON, one object per line."""
     for row in result.rows():
         stream.write(json.dumps(dict(zip(result.columns, row, strict=True)), ensure_ascii=False) + "\n")

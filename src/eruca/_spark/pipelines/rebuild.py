@@ -1,12 +1,12 @@
-"""Rebuild: consume queues and index from the commit log, as the broker's dispatch makes them, in parallel.
+"""`rebuild`: consume queues and index from the commit log, in parallel, as the broker's dispatch writes them.
 
-    1  survey: every record is read once with its CRC; how many index entries each stretch of the log gives is counted
+    1  survey: read every record once and check its CRC; count the index entries of each stretch of the log
     2  each segment of each queue is written by one task, from entries that a shuffle brings together
-    3  queues in which an offset is missing or comes twice are made again, record by record as the broker does
-    4  each index file is written by one task: entries lie in log order, so the counts say in which file each one is
-    5  the new directories take the places of the old ones, as with `eruca store rebuild`; or stay where `out` says
+    3  queues with missing or repeated offsets are built again entry by entry, as the broker does
+    4  each index file is written by one task: entries are in log order, so the counts determine the file of each entry
+    5  the new directories replace the old ones, as with `eruca store rebuild`, or stay in `out`
 
-What must be the same on all nodes is the path of the store.
+`eruca store rebuild` does the same in one process. The path of the store must be the same on all nodes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from pyspark.sql import functions as F
 
 from eruca._ground.clock import Clock, SystemClock
 from eruca._ground.config import StoreOptions
-from eruca._spark.pipelines.job import track_job
 from eruca._spark.pipelines.summary import JobSummary
-from eruca._spark.store.derivedfiles import STAGING_PREFIX
-from eruca._spark.store.derivedtasks import (
+from eruca._spark.pipelines.tracking import track_job
+from eruca._spark.store.datasource import DAMAGE, NAME, encode_paths
+from eruca._spark.store.logfiles import StoreLog
+from eruca._spark.store.rebuildtasks import (
     INDEXED,
     REPLAYED,
+    STAGING_PREFIX,
     WRITTEN,
     IndexWriter,
     QueueReplayer,
@@ -34,8 +36,6 @@ from eruca._spark.store.derivedtasks import (
     as_function,
     name_draft,
 )
-from eruca._spark.store.files import StoreLog
-from eruca._spark.store.source import DAMAGE, NAME, encode_paths
 from eruca._store.filesystem import LocalFileSystem
 from eruca._store.layout import StorePaths
 from eruca._store.log.scan import Damage
@@ -156,11 +156,11 @@ def run_rebuild(
     drop_old: bool = False,
     clock: Clock | None = None,
 ) -> JobSummary:
-    """Make consume queues and index of stores again; sizes come from `properties` (Java keys) or else the old files.
+    """Rebuild consume queues and index of stores; file sizes come from `properties` (Java keys) or the old files.
 
-    Without `out` the stores must not be open, and the old directories are kept beside the new ones unless `drop_old`.
-    With `out` nothing of the stores changes, and they may be open: what is whole now is read. Of several stores each
-    has its own directory there, by its name.
+    Without `out`, the stores must not be open, and the old directories are kept next to the new ones unless `drop_old`.
+    With `out`, the stores are not changed and may be open: complete records are read. Each of several stores gets a
+    directory of its own name in `out`.
     """
     # Workers may have another directory of their own.
     places = [Path(directory).absolute() for directory in directories]
@@ -173,7 +173,7 @@ def run_rebuild(
 
 def _name_targets(places: Sequence[Path], out: str | None) -> list[Path | None]:
     if not places:
-        raise ConfigError("no store is named")
+        raise ConfigError("no store is given")
     if out is None:
         return [None] * len(places)
     if len(places) == 1:

@@ -1,7 +1,7 @@
-"""`replay`: messages of a time range, with some keys, or the dead letters of a group, sent to a topic again.
+"""`replay`: sends messages again: those of a time range, with certain keys, or the dead letters of a group.
 
-A replay has an id, made of all that says what it sends and where to. Brokers of Eruca drop what they have stored of it
-already, so a replay that was cut off is simply run again: nothing is missing then, and nothing is there twice.
+A replay has an id, derived from the options that select the messages and the destination. Eruca brokers drop messages
+of a replay that they have already stored. An interrupted replay is simply run again: nothing is missing or sent twice.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as sf
 
-from eruca._broker.sending.once import ONCE_KEY
 from eruca._spark.cluster import Access, Cluster
-from eruca._spark.pipelines.archiveframes import count_good
-from eruca._spark.pipelines.archiveplan import make_access_options
+from eruca._spark.pipelines.archive.frames import count_good
+from eruca._spark.pipelines.archive.plan import make_access_options
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import track_job
 from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.tracking import track_job
 from eruca._wire.bodies import KVTable
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import EmptyHeader
 from eruca._wire.names import DLQ_PREFIX
+from eruca._wire.once import ONCE_KEY
 from eruca._wire.properties import ERUCA_ONCE, RESERVED, RETRY_TOPIC
 from eruca.errors import ConfigError, RequestRefused
 
-# What a replayed message says of itself: which replay, and the id of the message it is.
+# Properties of a replayed message: the id of the replay, and the id of the original message.
 REPLAY: Final = "ERUCA_REPLAY"
 REPLAY_OF: Final = "ERUCA_REPLAY_OF"
 
 _ORDER: Final = ("storeTimestamp", "topic", "broker", "queueId", "queueOffset")
-# Rows that pass a bound on the rate at once.
+# Rows are passed in slices of this duration.
 _SLICE_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What is sent again, where to and how fast."""
+    """What a replay sends, where to, and how fast."""
 
-    # Where to; empty: each message to the topic it came from.
+    # The destination; empty: the topic each message came from.
     topic: str = ""
     # Messages that have one of these keys.
     keys: Sequence[str] = ()
     # Messages with one of these ids.
     ids: Sequence[str] = ()
     tags: Sequence[str] = ()
-    # The dead letters of this group, and no topic.
+    # Replay the dead letters of this group instead of a topic.
     dead_letters_of: str = ""
-    # Messages a second at most; 0: as fast as can be.
+    # At most this many messages per second; 0 is no limit.
     rate: float = 0
-    # Tasks that send; with more than one, messages are in order by queue and not by time.
+    # Number of sending tasks; with more than one, messages are ordered by queue, not by time.
     parallel: int = 1
-    # Part of the id, to send the same messages a second time on purpose.
+    # Part of the id; a new name sends the same messages again.
     name: str = ""
     dry_run: bool = False
 
@@ -65,7 +65,7 @@ class ReplayOptions:
 
 
 def choose_messages(messages: Any, options: ReplayOptions) -> Any:
-    """Only the messages that are to be sent again."""
+    """Select the messages to send again."""
     if options.keys:
         messages = messages.where(sf.arrays_overlap("keys", sf.array(*[sf.lit(key) for key in options.keys])))
     if options.ids:
@@ -76,9 +76,9 @@ def choose_messages(messages: Any, options: ReplayOptions) -> Any:
 
 
 def prepare_replay(messages: Any, options: ReplayOptions, replay_id: str) -> Any:
-    """The frame that is written: always the same rows, in the same order and tasks, for the same messages.
+    """Return the frame to write: the same messages always give the same rows, in the same order and tasks.
 
-    What brokers and consumers wrote on a message goes away, and all else goes along.
+    Properties that brokers and consumers added are dropped; all others are kept.
     """
     ways = [*sorted(RESERVED), ERUCA_ONCE, REPLAY, REPLAY_OF]
     origin = sf.coalesce(sf.element_at("properties", RETRY_TOPIC), sf.col("topic"))
@@ -90,7 +90,7 @@ def prepare_replay(messages: Any, options: ReplayOptions, replay_id: str) -> Any
         "body",
         "tags",
         "keys",
-        # What was in one queue comes to one queue again, so that its order is kept.
+        # Messages of one queue go to one queue again, so that their order is kept.
         sf.concat_ws("/", "topic", "broker", "queueId").alias("shardingKey"),
         "flag",
         sf.map_concat(sf.coalesce(own, sf.create_map().cast("map<string,string>")), marks).alias("properties"),
@@ -98,7 +98,7 @@ def prepare_replay(messages: Any, options: ReplayOptions, replay_id: str) -> Any
 
 
 def limit_rate(frame: Any, rows_per_second: float, tasks: int = 1) -> Any:
-    """The same rows, but no more of them in a second; `tasks` of them run at the same time."""
+    """Limit the rows per second; `tasks` tasks run at the same time."""
     if rows_per_second <= 0:
         return frame
     return frame.mapInArrow(make_throttle(rows_per_second / tasks), frame.schema)
@@ -107,11 +107,11 @@ def limit_rate(frame: Any, rows_per_second: float, tasks: int = 1) -> Any:
 def make_throttle(
     rows_per_second: float, sleep: Callable[[float], None] | None = None, now: Callable[[], float] | None = None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function that lets batches of rows pass, in slices, no faster than that."""
+    """Return a function that passes batches in slices, at most at the given rate."""
     rows = max(1, int(rows_per_second * _SLICE_S))
 
     def throttle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Found here, in the task: a function that is sent there takes along what it holds.
+        # Resolved in the task: what a closure holds would be pickled.
         wait_for, tell = sleep or time.sleep, now or time.monotonic
         begun, passed = tell(), 0
         for batch in batches:
@@ -130,7 +130,7 @@ def make_throttle(
 
 
 def name_replay(wanted: MessageInput, options: ReplayOptions) -> str:
-    """The id of a replay: the same for the same messages to the same place."""
+    """Return the id of a replay: the same for the same messages and destination."""
     facts = {
         **wanted.describe(),
         "to": options.topic,
@@ -145,7 +145,7 @@ def name_replay(wanted: MessageInput, options: ReplayOptions) -> str:
 
 
 def run_replay(session: Any, wanted: MessageInput, options: ReplayOptions, target: Access) -> JobSummary:
-    """Send messages of an input to a topic again. Without an end in time it ends now, and the summary says when."""
+    """Send messages of an input again. Without an end time, it ends now; the summary contains the time."""
     wanted = complete_input(wanted, options)
     replay_id = name_replay(wanted, options)
     with track_job(session, "replay") as summary:
@@ -164,13 +164,13 @@ def run_replay(session: Any, wanted: MessageInput, options: ReplayOptions, targe
 
 
 def complete_input(wanted: MessageInput, options: ReplayOptions) -> MessageInput:
-    """The input with the topic of dead letters and with an end in time, and without what would be endless."""
+    """Return the input with the dead-letter topic and an end time. Raises ConfigError if no topic is selected."""
     if options.dead_letters_of:
         if wanted.topics or wanted.pattern:
-            raise ConfigError("--dlq and --topic name different messages", hint="give one of them")
+            raise ConfigError("--dlq and --topic are mutually exclusive", hint="give only one of them")
         wanted = replace(wanted, topics=(f"{DLQ_PREFIX}{options.dead_letters_of}",))
     if not wanted.topics and not wanted.pattern:
-        raise ConfigError("which messages?", hint="give --topic or --dlq")
+        raise ConfigError("no messages are selected", hint="give --topic or --dlq")
     if wanted.until_ms is None:
         wanted = replace(wanted, until_ms=int(time.time() * 1000))
     return wanted
@@ -183,23 +183,23 @@ def _send(messages: Any, options: ReplayOptions, target: Access, replay_id: str,
         writer = writer.option("topic", options.topic)
     if _keeps_marks(target):
         writer = writer.option("delivery", "idempotent").option("writeId", f"replay-{replay_id}")
-        summary.facts["delivery"] = "idempotent: run again, it adds nothing"
+        summary.facts["delivery"] = "idempotent: running it again adds nothing"
     else:
         summary.facts["delivery"] = "at-least-once"
-        summary.warnings.append("these brokers are not Eruca's: run again, this replay sends all messages again")
+        summary.warnings.append("not all brokers are Eruca brokers: running this replay again sends all messages again")
     writer.save()
     summary.outputs["topic"] = options.topic or "the topic each message came from"
 
 
 def _keeps_marks(access: Access) -> bool:
-    """Do all brokers know what they have stored of a replay?"""
+    """Whether all brokers drop messages of a replay that they have already stored."""
 
     async def ask() -> bool:
         for address in (await cluster.admin.list_masters()).values():
             try:
                 _, body = await cluster.admin.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
             except RequestRefused:
-                return False  # as Java's do in their first seconds
+                return False  # Java brokers do this in their first seconds
             if not isinstance(body, KVTable) or ONCE_KEY not in body.table:
                 return False
         return True

@@ -1,6 +1,6 @@
-"""`stats`: how many messages, how large, how fast, from whom and for whom, by hour and by day.
+"""`stats`: counts, sizes, rates and latencies of messages by hour and day, topic, tag, host and group.
 
-Messages are read once, into a small table of counts (`make_histogram`), and every other table is made of that.
+Messages are read once, into a small table of counts (`make_histogram`); the other tables are computed from it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
+from eruca._admin.lag import read_lag, sum_lag
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.charts import write_report
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.job import keep, track_job
-from eruca._spark.pipelines.lag import read_lag, sum_lag
 from eruca._spark.pipelines.query import show_value
 from eruca._spark.pipelines.summary import JobSummary
 from eruca._spark.pipelines.traces import find_consumed, open_traces
+from eruca._spark.pipelines.tracking import keep, track_job
+from eruca._spark.requirements import require
 from eruca._wire.names import TRACE_TOPIC
 from eruca.errors import ConfigError
 
@@ -36,7 +37,7 @@ _STEP_MS: Final = 100
 
 
 def make_histogram(messages: Any) -> Any:
-    """Messages and bytes by hour, topic, tag, host of the producer, and milliseconds from sent to stored."""
+    """Count messages and bytes by hour, topic, tag, producer host, and milliseconds from sent to stored."""
     latency = sf.greatest(sf.unix_millis("storeTimestamp") - sf.unix_millis("bornTimestamp"), sf.lit(0))
     return (
         messages.select(
@@ -59,7 +60,7 @@ def make_histogram(messages: Any) -> Any:
 
 
 def count_traffic(histogram: Any, period: str, by: Sequence[str] = ("topic", "tag", "host")) -> Any:
-    """Messages, bytes, rates and latencies of each hour or day, by topic, tag and host or some of them."""
+    """Return messages, bytes, rates and latencies of each hour or day, by topic, tag and host or some of them."""
     seconds = PERIODS[period]
     grouped = histogram.groupBy(sf.date_trunc(period, "hour").alias(period), *by).agg(
         sf.sum("messages").alias("messages"),
@@ -78,7 +79,7 @@ def count_traffic(histogram: Any, period: str, by: Sequence[str] = ("topic", "ta
 
 
 def count_consumption(traces: Any, messages: Any, period: str) -> Any:
-    """What each group consumed of each topic: deliveries, failures, and how long after the messages were sent."""
+    """Return what each group consumed of each topic: deliveries, failures, and latencies."""
     sent = messages.select("messageId", "topic", sf.unix_millis("bornTimestamp").alias("bornMs"))
     latency = sf.greatest(sf.col("consumedMs") - sf.col("bornMs"), sf.lit(0))
     grouped = (
@@ -104,7 +105,7 @@ def _round_latency(latency: Any) -> Any:
 
 
 def _measure_latency(column: str, frequency: Any) -> list[Any]:
-    # Exact, so that it does not depend on how Spark cuts the work.
+    # Exact, so that it does not depend on how Spark partitions the work.
     shares = sf.array(*[sf.lit(share) for share in SHARES])
     return [sf.percentile(column, shares, frequency).alias("_shares"), sf.max(column).alias("_max")]
 
@@ -124,13 +125,16 @@ def run_stats(
     *,
     with_traces: bool = True,
     with_lag: bool = True,
+    with_charts: bool = True,
     trace_topic: str = TRACE_TOPIC,
 ) -> JobSummary:
     """Write tables, charts and one HTML page about the messages of an input to a directory.
 
-    Traces are read from the same places; where there are none, nothing is said about consuming. Lag is as it is now,
-    and needs a name server.
+    Traces are read from the same input; without traces there are no tables about consumption. Lag is the current lag,
+    and needs a name server. Charts need matplotlib, from the extra `charts`. Raises ConfigError.
     """
+    if with_charts:
+        require("matplotlib", "a report with charts", "charts")
     directory = Path(out)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -152,7 +156,8 @@ def run_stats(
             if rows:
                 write_table(directory / f"{name}.csv", rows)
                 summary.facts[f"{name} rows"] = len(rows)
-        summary.outputs |= {"tables": str(directory), **write_report(directory, tables, summary.as_dict())}
+        report = write_report(directory, tables, summary.as_dict(), with_charts=with_charts)
+        summary.outputs |= {"tables": str(directory), **report}
     return summary
 
 
@@ -172,7 +177,7 @@ def _collect_traffic(histogram: Any, summary: JobSummary) -> dict[str, Table]:
 
 
 def collect_lag(access: Access, topics: Sequence[str] = ()) -> Table:
-    """How far groups are behind now, one row for each group and topic."""
+    """Return the current lag, one row for each group and topic."""
     with Cluster(access) as cluster:
         rows = sum_lag(cluster.run(read_lag(cluster.admin, topics=topics)))
     return [
@@ -182,7 +187,7 @@ def collect_lag(access: Access, topics: Sequence[str] = ()) -> Table:
 
 
 def collect(frame: Any) -> Table:
-    """All rows of a small table, as plain values."""
+    """Return all rows of a small table as plain values."""
     names = frame.columns
     return [{name: show_value(row[name]) for name in names} for row in frame.collect()]
 

@@ -1,4 +1,4 @@
-"""What every job says at its end: how much it did, from when to when, what it set aside and why, and where it is."""
+"""The summary of a job: rows, bytes, first and last time, what was set aside and why, and the paths of the output."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 @dataclass(slots=True)
 class JobSummary:
-    """The outcome of one run of a job; the job fills it in while it works."""
+    """The outcome of one run of a job; the job fills it in as it runs."""
 
     job: str
     rows: int = 0
     bytes: int = 0
-    # When the first and the last message it saw was stored, in milliseconds.
+    # When the first and last message were stored, in milliseconds.
     first_ms: int | None = None
     last_ms: int | None = None
     # Records that were set aside: the reason, and how many.
     bad: dict[str, int] = field(default_factory=dict)
-    # What was written: a name for people, and where it is.
+    # What was written: a readable name, and the path.
     outputs: dict[str, str] = field(default_factory=dict)
-    # What only this job has to say.
+    # Figures specific to this job.
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
     def bad_records(self) -> int:
-        """How many records were set aside, for whatever reason."""
+        """The number of records that were set aside, for any reason."""
         return sum(self.bad.values())
 
     def add(
@@ -60,7 +60,7 @@ class JobSummary:
             self.bad[reason] = self.bad.get(reason, 0) + count
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, in types that JSON has; times are ISO in UTC."""
+        """Return everything as JSON types; times are ISO 8601 in UTC."""
         return {
             "job": self.job,
             "rows": self.rows,
@@ -76,7 +76,7 @@ class JobSummary:
         }
 
     def write(self, path: str | Path) -> None:
-        """Write it as a JSON file, whole or not at all."""
+        """Write it as a JSON file, atomically."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name}.{os.getpid()}")
@@ -84,14 +84,14 @@ class JobSummary:
         draft.replace(target)
 
     def draw(self) -> Table:
-        """A table for people."""
+        """Return a table for the terminal."""
         from rich.table import Table
         from rich.text import Text
 
         table = Table(title=f"{self.job}", title_justify="left", show_header=False)
         table.add_column(style="bold")
         table.add_column(overflow="fold")
-        rate = f" ({self.rows / self.seconds:,.0f} a second)" if self.seconds > 0 and self.rows else ""
+        rate = f" ({self.rows / self.seconds:,.0f} per second)" if self.seconds > 0 and self.rows else ""
         lines: list[tuple[str, str]] = [("rows", f"{self.rows:,}{rate}"), ("bytes", _show_bytes(self.bytes))]
         if self.first_ms is not None:
             lines.append(("stored from", str(_show_time(self.first_ms))))

@@ -1,4 +1,4 @@
-"""Trace messages as rows: what producers and consumers say they did with each message."""
+"""Trace messages as rows: what producers and consumers did with each message."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ARROW_SCHEMA: Final = pa.schema(
 
 
 def open_traces(session: Any, wanted: MessageInput, topic: str, warnings: list[str]) -> Any:
-    """The records of traces wherever messages are read from; None where there is no such topic."""
+    """Return the trace records of an input; None if it has no trace topic."""
     place = replace(wanted, topics=(topic,), pattern="", until_ms=None)
     if wanted.access is not None:
         with Cluster(wanted.access) as cluster:
@@ -65,7 +65,7 @@ def open_traces(session: Any, wanted: MessageInput, topic: str, warnings: list[s
 
 
 def parse_traces(messages: Any) -> Any:
-    """A row for each record in the bodies of trace messages, and for each message of a batch that was sent."""
+    """Return a row for each record in the bodies of trace messages, and for each message of a sent batch."""
     return messages.select("body").mapInArrow(_parse, TRACE_SCHEMA)
 
 
@@ -75,7 +75,7 @@ def _parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for body in batch.column(0).to_pylist():
             for record in decode_traces(body) if body is not None else ():
                 values = [getattr(record, attribute, None) for _, attribute, _ in _FIELDS]
-                # The ids of a batch are one text with commas between.
+                # The ids of a batch are one text, separated by commas.
                 rows += [(_KINDS[type(record)], each, *values) for each in record.message_id.split(",")]
         columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) if rows else [()] * len(_ARROW_SCHEMA)
         arrays = [pa.array(column, each.type) for column, each in zip(columns, _ARROW_SCHEMA, strict=True)]
@@ -83,9 +83,9 @@ def _parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def find_consumed(traces: Any) -> Any:
-    """What groups consumed: messageId, group, consumedMs, costMs and success of each delivery.
+    """Return what groups consumed: messageId, group, consumedMs, costMs and success of each delivery.
 
-    Records of older clients do not say group and time at the end of a delivery; those of its beginning do.
+    Older clients do not record group and time at the end of a delivery; they are taken from its beginning.
     """
     before = traces.where(sf.col("kind") == BEFORE).select(
         "requestId", "messageId", sf.col("group").alias("_group"), sf.col("timeMs").alias("_begun")

@@ -283,7 +283,7 @@ class RowPacker:
         for name, default, make in (
             ("delay", options.delay, _read_delay),
             ("delayMs", options.delay_ms, _read_timer),
-            ("deliverAt", 0, _read_moment),
+            ("deliverAt", 0, _read_timestamp),
         ):
             column = _find_column(piece, name)
             if column is None and not default:
@@ -446,7 +446,7 @@ def _read_timer(column: pa.Array) -> Any:
     return _make_delay(TIMER_DELAY_MS, column.cast(pa.int64()), least=1)
 
 
-def _read_moment(column: pa.Array) -> Any:
+def _read_timestamp(column: pa.Array) -> Any:
     return _make_delay(TIMER_DELIVER_MS, pc.divide(column.cast(pa.int64()), 1000), least=0)
 
 

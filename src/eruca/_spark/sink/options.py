@@ -1,4 +1,4 @@
-"""What a user tells the sink: options, and columns of the frame that is written."""
+"""The options of the sink, and the columns of the frame that is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 from eruca._client.produce.packing import COMPRESSIONS
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from eruca._spark.cluster import ACCESS_OPTIONS, Access
-from eruca._spark.guessing import guess_name
 from eruca._spark.optiontable import (
     OptionTable,
     SourceOption,
@@ -23,6 +22,7 @@ from eruca._spark.optiontable import (
     read_flag,
     read_text,
 )
+from eruca._spark.suggestions import suggest_name
 from eruca._wire.names import check_topic
 from eruca._wire.properties import RESERVED
 from eruca.errors import ConfigError
@@ -35,7 +35,7 @@ NO_COMPRESSION: Final = "none"
 
 _NUMBERS: Final = ("tinyint", "smallint", "int", "bigint")
 _TEXTS: Final = ("string",)
-# What a frame may have, and which types each may be; Spark's own names of them.
+# The columns a frame may have, and the types each may have, as Spark names them.
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "body": ("binary", "string"),
     "topic": _TEXTS,
@@ -49,7 +49,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "properties": ("map<string,string>",),
     "flag": _NUMBERS,
 }
-# These ask for the timing wheel, which Java's brokers of 4.x do not have.
+# These need the timing wheel, which Java brokers 4.x do not have.
 TIMER_COLUMNS: Final = ("delayMs", "deliverAt")
 
 
@@ -76,38 +76,51 @@ SINK_OPTIONS: Final = OptionTable(
     "the rocketmq sink",
     (
         *ACCESS_OPTIONS,
-        SourceOption("topic", _read_topic, "", "where rows go that have no topic column, or null in it"),
-        SourceOption("tags", read_text, "", "the tag of rows without one of their own"),
-        SourceOption("keys", read_text, "", "the keys of rows without their own, separated by blanks"),
-        SourceOption("shardingKey", read_text, "", "rows with the same one go to the same queue; for rows without one"),
-        SourceOption("queueId", read_count(0), None, "the queue of rows without one of their own"),
-        SourceOption("delay", read_count(1), 0, "the delay level of rows without one of their own"),
-        SourceOption("delayMs", read_duration_ms, 0, "the delay of rows without one of their own, as 90s (Eruca only)"),
-        SourceOption("properties", _read_properties, {}, "properties of every row, as JSON"),
+        SourceOption("topic", _read_topic, "", "topic of rows that have no topic column, or null in it"),
+        SourceOption("tags", read_text, "", "tag of rows without one"),
+        SourceOption("keys", read_text, "", "keys of rows without any, separated by spaces"),
+        SourceOption(
+            "shardingKey",
+            read_text,
+            "",
+            "sharding key of rows without one; rows with the same key go to the same queue",
+        ),
+        SourceOption("queueId", read_count(0), None, "queue of rows without one"),
+        SourceOption("delay", read_count(1), 0, "delay level of rows without one"),
+        SourceOption("delayMs", read_duration_ms, 0, "delay of rows without one, for example 90s (Eruca only)"),
+        SourceOption("properties", _read_properties, {}, "properties added to every row, as JSON"),
         SourceOption(
             "delivery",
             read_choice(AT_LEAST_ONCE, IDEMPOTENT),
             AT_LEAST_ONCE,
-            "at-least-once, or idempotent: the broker drops what it has stored already (Eruca only)",
+            "at-least-once, or idempotent: the broker drops rows it has already stored (Eruca only)",
         ),
         SourceOption(
             "writeId",
             read_text,
             "",
-            "idempotent batch writes with the same id are the same write: what the first stored is not stored again",
+            "id of an idempotent batch write; repeating a write with the same id stores only the missing rows",
         ),
-        SourceOption("batchBytes", read_bytes, 1024 * 1024, "the most bytes of one request"),
-        SourceOption("batchRows", read_count(), 2000, "rows that go to one queue before it is the next queue's turn"),
-        SourceOption("inFlight", read_count(), 8, "requests of a task that may wait to be answered or to be sent"),
-        SourceOption("waitStoreOk", read_flag, True, "false: the broker answers before disk and slaves have a message"),
+        SourceOption("batchBytes", read_bytes, 1024 * 1024, "maximum size of one request"),
+        SourceOption("batchRows", read_count(), 2000, "rows sent to one queue before the next queue is used"),
+        SourceOption("inFlight", read_count(), 8, "requests that a task may have queued or in flight"),
         SourceOption(
-            "compression", read_choice(NO_COMPRESSION, *COMPRESSIONS), NO_COMPRESSION, "how large bodies are compressed"
+            "waitStoreOk",
+            read_flag,
+            True,
+            "with false the broker acknowledges before a message is on disk and on slaves",
         ),
-        SourceOption("compressFrom", read_bytes, 4096, "how large a body must be to be compressed"),
-        SourceOption("compressLevel", read_count(), 5, "how hard to try"),
-        SourceOption("maxMessageBytes", read_bytes, MESSAGE_BODY_BYTES_MAX, "the largest body the brokers take"),
         SourceOption(
-            "onBadRow", read_choice(FAIL, SKIP), FAIL, "a row that cannot be a message: fail, or skip and count"
+            "compression", read_choice(NO_COMPRESSION, *COMPRESSIONS), NO_COMPRESSION, "compression of large bodies"
+        ),
+        SourceOption("compressFrom", read_bytes, 4096, "compress bodies of at least this size"),
+        SourceOption("compressLevel", read_count(), 5, "compression level"),
+        SourceOption("maxMessageBytes", read_bytes, MESSAGE_BODY_BYTES_MAX, "largest body that the brokers accept"),
+        SourceOption(
+            "onBadRow",
+            read_choice(FAIL, SKIP),
+            FAIL,
+            "what to do with a row that cannot be sent: fail, or skip and count",
         ),
     ),
 )
@@ -183,7 +196,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     for field in schema.fields:
         types = COLUMNS.get(field.name)
         if types is None:
-            guess = guess_name(field.name, COLUMNS, f"there are {', '.join(COLUMNS)}; drop the others")
+            guess = suggest_name(field.name, COLUMNS, f"there are {', '.join(COLUMNS)}; drop the others")
             raise ConfigError(f"the rocketmq sink has no column {field.name}", hint=guess)
         found = field.dataType.simpleString()
         if found not in types:

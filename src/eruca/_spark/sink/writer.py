@@ -1,18 +1,18 @@
-"""Writing frames and streams to topics.
+"""Write frames and streams to topics.
 
-Each task sends its rows in requests of many, several of them under way at the same time but never two for one queue: so
-rows of a queue stay in their order, and what is sent again after a failure is the first that was not answered.
+Each task sends its rows in requests of many rows. Several requests are in flight at a time, but never two for the same
+queue, so rows of a queue stay in order, and a retry starts with the first row that was not acknowledged.
 
 With `delivery=idempotent` every row is marked with the query, the batch, the partition and its number in the partition,
-and the broker drops those it has stored already (`broker.once`). What makes this right is that a partition that is
-written again has the same rows in the same order, and that each goes to the same queue again:
+and the broker drops rows it has already stored (`broker.sending.once`). This is correct as long as a partition that is
+written again has the same rows in the same order, and each row goes to the same queue again:
 
-- The rows are those of a replayed micro-batch or of a task that is run again. Spark computes the same ones when the
-  source can be read again (files, topics, tables) and nothing in between depends on the moment or on chance
-  (`current_timestamp`, `rand` without seed, the order in which a shuffle happened to arrive).
-- The queues are asked for when a batch is planned, and travel to its tasks. Should the queues of the topic or
-  `batchRows` change between a batch that was cut off and its replay, rows of this one batch may be stored twice. The
-  same holds for topics that a column names, whose queues each task asks for by itself.
+- The rows are those of a replayed micro-batch or of a task that is run again. Spark computes the same rows if the
+  source can be read again (files, topics, tables) and nothing in between depends on time or chance
+  (`current_timestamp`, `rand` without a seed, the order in which shuffled rows happened to arrive).
+- Queues are looked up when a batch is planned, and sent to its tasks. If the queues of the topic or `batchRows` change
+  between an interrupted batch and its replay, rows of this one batch may be stored twice. The same is true for topics
+  named by a column: each task looks up their queues itself.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from eruca._broker.sending.once import ONCE_GROUP, ONCE_KEY
 from eruca._client.produce.choosing import explain_not_writable
 from eruca._client.produce.sending import Parcel, Sender
 from eruca._client.session.calls import explain_refusal
 from eruca._spark.cluster import RETRIES, Cluster
-from eruca._spark.settling import settle_worker
 from eruca._spark.sink.encoding import Request, RowPacker
 from eruca._spark.sink.options import SinkOptions, check_columns, wants_timer
+from eruca._spark.worker import prepare_worker
 from eruca._wire.bodies import KVTable, MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import EmptyHeader
+from eruca._wire.once import ONCE_GROUP, ONCE_KEY
 from eruca._wire.properties import WAIT
 from eruca.errors import ConfigError, ErucaError, NetError, NoRoute, RequestRefused, SendFailed, WireError
 
@@ -52,12 +52,12 @@ log = logging.getLogger(__name__)
 
 # The producer group of rows that are sent at least once.
 SINK_GROUP: Final = "ERUCA_SPARK_SINK"
-# How long after the start of its name server a broker may take to be known again, and how often it is asked for.
+# How long a broker may take to register with a restarted name server, and how often to look for it.
 _REGISTRATION_S: Final = 30.0
 _PAUSE_S: Final = 0.1
-# Answers after which a message is stored as well as it will be: no slave is there to wait for.
+# Answers after which a message is stored: with SLAVE_NOT_AVAILABLE there is no slave to wait for.
 _STORED: Final = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.SLAVE_NOT_AVAILABLE)})
-# Stored, but not yet where it should be; asked again, the broker may say more.
+# Stored, but not yet on disk or on the slave; a retry may confirm it.
 _UNSURE: Final = frozenset({int(ResponseCode.FLUSH_DISK_TIMEOUT), int(ResponseCode.FLUSH_SLAVE_TIMEOUT)})
 
 
@@ -69,21 +69,21 @@ class Written(WriterCommitMessage):
     rows: int
     bytes: int
     skipped: int
-    # Why the first row was skipped.
+    # Why the first skipped row was skipped.
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """What the driver tells its tasks."""
+    """What the driver sends to its tasks."""
 
     options: SinkOptions
-    # The queues of the topic of the options, in the order in which sharding keys count.
+    # The queues of the topic in the options, in the order that sharding keys refer to.
     queues: Sequence[MessageQueue]
 
 
 def plan_sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool, patient: bool = False) -> SinkPlan:
-    """Check what the user wants, and find the queues. Raises ConfigError and NoRoute."""
+    """Check the options and columns, and look up the queues. Raises ConfigError and NoRoute."""
     if overwrite:
         raise ConfigError(
             "a topic cannot be overwritten", hint='write with .mode("append"), a stream with .outputMode("append")'
@@ -95,14 +95,14 @@ def plan_sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool, 
         if options.topic:
             queues = cluster.run(_find_queues(cluster, options.topic, patient=patient))
         if options.is_idempotent:
-            _refuse_java(cluster, queues, "delivery=idempotent", "drops what it has stored already")
+            _refuse_java(cluster, queues, "delivery=idempotent", "drops rows it has already stored")
         if wants_timer(schema, options):
-            _refuse_java(cluster, queues, "delayMs and deliverAt", "has a timer for any delay", hint="use delay levels")
+            _refuse_java(cluster, queues, "delayMs and deliverAt", "supports arbitrary delays", hint="use delay levels")
     return SinkPlan(options, queues)
 
 
 async def _find_queues(cluster: Cluster, topic: str, *, patient: bool) -> Sequence[MessageQueue]:
-    """The queues of a topic; who is patient also waits for a broker that has not yet registered again."""
+    """Return the queues of a topic; if `patient`, wait for a broker that has not registered again yet."""
     deadline = asyncio.get_running_loop().time() + _REGISTRATION_S
     while True:
         try:
@@ -120,7 +120,7 @@ async def _find_queues(cluster: Cluster, topic: str, *, patient: bool) -> Sequen
 def _refuse_java(
     cluster: Cluster, queues: Sequence[MessageQueue], what: str, ability: str, hint: str = "use delivery=at-least-once"
 ) -> None:
-    """Raise ConfigError unless every broker that rows go to is one of ours."""
+    """Raise ConfigError unless every broker that receives rows is an Eruca broker."""
     if queues:
         masters = {queue.broker_name: cluster.admin.find_master(queue.broker_name) for queue in queues}
     else:
@@ -134,7 +134,7 @@ def _refuse_java(
         body = cluster.run(cluster.insist(ask))
         if not isinstance(body, KVTable) or ONCE_KEY not in body.table:
             raise ConfigError(
-                f"{what} needs brokers of Eruca: only such a one {ability}, and broker {name} at {address} is not one",
+                f"{what} needs Eruca brokers: only an Eruca broker {ability}, and {name} at {address} is not one",
                 hint=hint,
             )
 
@@ -143,7 +143,7 @@ def _refuse_java(
 
 
 class Lanes:
-    """Sends requests: in turn to each queue, at the same time to several."""
+    """Sends requests: one at a time per queue, to several queues at a time."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
         self._routes = cluster.admin.routes
@@ -158,7 +158,7 @@ class Lanes:
         self._failure: BaseException | None = None
 
     async def put(self, request: Request) -> None:
-        """Take a request, and wait while there are as many as may be. Raises what another one met."""
+        """Accept a request, and wait while too many are in flight. Raises the error of an earlier request."""
         while self._count >= self._options.in_flight:
             await self._wait()
         self._count += 1
@@ -166,18 +166,18 @@ class Lanes:
         if request.queue not in self._tasks:
             task = asyncio.get_running_loop().create_task(self._send_all(request.queue))
             self._tasks[request.queue] = task
-        # The request goes out before the next rows are packed.
+        # Send the request before the next rows are packed.
         await asyncio.sleep(0)
         self._raise_failure()
 
     async def finish(self) -> None:
-        """Wait until all are stored. Raises what one of them met."""
+        """Wait until all requests are stored. Raises the first error."""
         while self._count:
             await self._wait()
         self._raise_failure()
 
     async def stop(self) -> None:
-        """Give up what is under way."""
+        """Cancel all requests."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -208,7 +208,7 @@ class Lanes:
             del self._tasks[queue]
 
     async def _deliver(self, request: Request) -> None:
-        """Send until it is stored, or until it was tried too often."""
+        """Send a request until it is stored or the retries are used up."""
         parcel = self._make_parcel(request)
         attempts: list[str] = []
         while len(attempts) <= self._options.access.retries:
@@ -228,17 +228,17 @@ class Lanes:
                 attempts.append(str(error))
         what = f"{request.rows} rows for {request.queue.topic}"
         raise SendFailed(
-            f"{what} were not stored after {len(attempts)} tries: {attempts[-1]}",
+            f"{what} were not stored after {len(attempts)} attempts: {attempts[-1]}",
             attempts,
-            hint="raise the option retries if brokers are away for longer",
+            hint="increase the option retries if brokers are unavailable for longer",
         )
 
     async def _refresh(self, topic: str) -> None:
-        """The broker may be somewhere else by now; that nobody can say so is no reason to give up."""
+        """Look up the route again, as the broker may have moved; a failure is only logged."""
         try:
             await self._routes.refresh(topic)
         except ErucaError as error:
-            log.info("the route of %s could not be asked: %s", topic, error)
+            log.info("the route of %s could not be looked up: %s", topic, error)
 
     def _make_parcel(self, request: Request) -> Parcel:
         if request.properties is None:
@@ -253,8 +253,8 @@ class Lanes:
 def write_rows(
     plan: SinkPlan, batches: Iterable[pa.RecordBatch], partition: int, once_prefix: str | None = None
 ) -> Written:
-    """Send the rows of a partition, and return when all are stored."""
-    settle_worker()
+    """Send the rows of a partition; returns when all are stored."""
+    prepare_worker()
     with Cluster(plan.options.access) as cluster:
         packer = RowPacker(plan.options, partition, cluster.admin.session.unique_ids, once_prefix)
         return cluster.run(_write(cluster, plan, packer, batches, partition))
@@ -269,7 +269,7 @@ async def _write(
         for batch in batches:
             for topic in packer.list_unknown_topics(batch):
                 queues = await _find_queues(cluster, topic, patient=True)
-                # Those that the driver found, so that every attempt of the task has the same.
+                # Use the queues that the driver found, so that every attempt of the task uses the same ones.
                 packer.add_topic(topic, plan.queues if topic == plan.options.topic else queues)
             for request in packer.pack(batch):
                 await lanes.put(request)
@@ -284,7 +284,7 @@ async def _write(
 
 
 def name_query(query: str) -> str:
-    """The short name of a query in marks: 22 characters for a UUID, or for a hash of anything else."""
+    """Return the short name of a query in marks: 22 characters, from a UUID or from a hash of another name."""
     try:
         raw = uuid.UUID(query).bytes
     except ValueError:
@@ -303,7 +303,7 @@ def _log_written(what: str, messages: Iterable[WriterCommitMessage | None]) -> N
 
 def _get_context() -> TaskContext:
     context = TaskContext.get()
-    assert context is not None, "rows are written in a task of Spark"
+    assert context is not None, "rows are written in a Spark task"
     return context
 
 
@@ -312,7 +312,7 @@ class TopicWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.plan = plan_sink(options, schema, overwrite=overwrite)
-        # All attempts of this write have it, and no other write, unless the user says that it is the same.
+        # All attempts of this write share it; another write has it only if writeId is the same.
         self.query = name_query(self.plan.options.write_id or str(uuid.uuid4()))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -326,7 +326,7 @@ class TopicWriter(DataSourceArrowWriter):
         _log_written("batch", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task failed; what was sent is sent."""
+        """A task failed; rows that were sent stay sent."""
         _log_written("batch that failed", messages)
 
 
@@ -334,21 +334,21 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     """Writes a stream."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        # Each batch is planned anew, also right after a broker was started again.
+        # Each batch is planned again, possibly right after a restart of a broker.
         self.plan = plan_sink(options, schema, overwrite=overwrite, patient=True)
         if self.plan.options.write_id:
-            raise ConfigError("writeId is for batches", hint="a stream has an id of its own, in its checkpoint")
+            raise ConfigError("writeId is for batches only", hint="the id of a stream is in its checkpoint")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send the rows of a task."""
         context = _get_context()
         partition, prefix = context.partitionId(), None
         if self.plan.options.is_idempotent:
-            # A stream writer is not told its batch in another way.
+            # Spark has no other way to tell a stream writer its batch.
             query = context.getLocalProperty("sql.streaming.queryId")
             batch = context.getLocalProperty("streaming.sql.batchId")
             if query is None or batch is None:
-                raise ConfigError("Spark does not say which query and batch a task belongs to")
+                raise ConfigError("Spark did not provide the query and batch of a task")
             prefix = f"{name_query(query)}:{int(batch)}:{partition}"
         return write_rows(self.plan, iterator, partition, prefix)
 
@@ -357,5 +357,5 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         _log_written(f"batch {batchId}", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task failed; what was sent is sent."""
+        """A task failed; rows that were sent stay sent."""
         _log_written(f"batch {batchId} that failed", messages)

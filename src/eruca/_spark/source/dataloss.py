@@ -1,4 +1,4 @@
-"""What to do when messages that a query was to read are not there any more."""
+"""What to do when messages that a query should read are no longer available."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ IGNORE: Final = "false"
 
 
 def report_loss(policy: str, text: str) -> None:
-    """Fail, say so in the log, or go on silently, as option failOnDataLoss wants. Raises OffsetLost."""
+    """Raise OffsetLost, log a warning, or continue silently, depending on the option failOnDataLoss."""
     if policy == FAIL:
         raise OffsetLost(
             text,
-            hint="messages may have expired, or the topic was deleted; failOnDataLoss=warn goes on with what is there",
+            hint="messages expired, or the topic was deleted; failOnDataLoss=warn continues with what is available",
         )
     if policy == WARN:
-        log.warning("data loss, going on with what is there: %s", text)
+        log.warning("data loss, continuing with what is available: %s", text)

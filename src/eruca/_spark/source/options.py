@@ -12,7 +12,6 @@ from eruca._client.group.subscriptions import Sql, Subscription, Wanted, make_su
 from eruca._filter.tags import parse_tags
 from eruca._ground.limits import PULL_BYTES_MAX, SQL_CHARS_MAX
 from eruca._spark.cluster import ACCESS_OPTIONS, Access
-from eruca._spark.moments import Moment, read_moment
 from eruca._spark.offsets import EARLIEST, LATEST, QueueTree, read_offset, read_tree
 from eruca._spark.optiontable import (
     OptionTable,
@@ -24,6 +23,7 @@ from eruca._spark.optiontable import (
     read_flag,
 )
 from eruca._spark.source.dataloss import FAIL, IGNORE, WARN
+from eruca._spark.timestamps import Timestamp, read_timestamp
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
 from eruca.errors import ConfigError, ErucaError
@@ -32,24 +32,24 @@ GROUP_PREFIX: Final = "group:"
 _OFFSETS_EXAMPLE: Final = '{"orders": {"broker-a": {"0": 120, "1": -2}}} (-2 earliest, -1 latest)'
 _TIMES_EXAMPLE: Final = '{"orders": "-10m", "payments": "2026-11-15T08:00:00Z"}'
 _ASSIGN_EXAMPLE: Final = '{"orders": {"broker-a": [0, 1]}}'
-# What an option may bound; above it a mistake is likelier than a wish.
+# Values above this are more likely a mistake than intended.
 _IN_FLIGHT_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where to begin or to end: one of its fields says how to find out."""
+    """Where a query starts or ends: exactly one of the fields is set."""
 
-    # EARLIEST or LATEST for all queues.
+    # EARLIEST or LATEST, for all queues.
     end: int | None = None
-    # Where a group is.
+    # At the committed offsets of this group.
     group: str = ""
-    # At the first message of a time or later.
-    moment: Moment | None = None
-    # Offsets by queue; queues it says nothing of begin at their first message and end at their last.
+    # At the first message stored at this time or later.
+    time: Timestamp | None = None
+    # Offsets by queue. Queues that are not listed start at their first message and end at their last.
     offsets: QueueTree | None = None
-    # Moments by queue.
-    moments: QueueTree | None = None
+    # Times by queue.
+    times: QueueTree | None = None
 
 
 AT_EARLIEST: Final = Position(end=EARLIEST)
@@ -58,14 +58,14 @@ AT_LATEST: Final = Position(end=LATEST)
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query wants to read, and how."""
+    """What a query reads, and how."""
 
     access: Access
-    # One of these says what to read.
+    # Exactly one of these is set.
     topics: tuple[str, ...]
     pattern: str
     assigned: tuple[MessageQueue, ...]
-    # None: the user did not say.
+    # None: not given.
     start: Position | None
     end: Position | None
     loss: str
@@ -87,18 +87,18 @@ class SourceOptions:
     trigger_delay_max_ms: int
 
     def make_subscription(self, topic: str) -> Subscription:
-        """What is wanted of a topic, as pulls say it."""
+        """Return the subscription of a topic, as pull requests carry it."""
         return make_subscription(topic, self.wanted, 0)
 
     @property
     def is_filtered(self) -> bool:
-        """Are some messages left out by the broker?"""
+        """Whether the broker filters messages."""
         return self.wanted != "*"
 
 
 def _read_topics(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_read_topic(part.strip()) for part in text.split(",") if part.strip())) or _refuse(
-        "it names no topic"
+        "it contains no topic"
     )
 
 
@@ -124,7 +124,7 @@ def _read_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"no regular expression: {error}") from None
+        raise ValueError(f"not a regular expression: {error}") from None
     return text or _refuse("it is empty")
 
 
@@ -140,7 +140,7 @@ def _read_assigned(text: str) -> tuple[MessageQueue, ...]:
         if not found or not all(type(queue.queue_id) is int and queue.queue_id >= 0 for queue in found):
             raise ValueError
     except (ValueError, TypeError, AttributeError):
-        raise ValueError(f"expected JSON as {_ASSIGN_EXAMPLE}") from None
+        raise ValueError(f"expected JSON, for example {_ASSIGN_EXAMPLE}") from None
     return tuple(dict.fromkeys(found))
 
 
@@ -154,15 +154,15 @@ def _read_position(text: str) -> Position:
         return Position(group=_read_group(text[len(GROUP_PREFIX) :].strip()))
     if text.startswith("{"):
         return Position(offsets=read_tree(text, read_offset, _OFFSETS_EXAMPLE))
-    raise ValueError(f"expected earliest, latest, group:NAME or JSON as {_OFFSETS_EXAMPLE}")
+    raise ValueError(f"expected earliest, latest, group:NAME or JSON, for example {_OFFSETS_EXAMPLE}")
 
 
-def _read_moments(text: str) -> Position:
-    return Position(moments=read_tree(text, read_moment, _TIMES_EXAMPLE))
+def _read_times(text: str) -> Position:
+    return Position(times=read_tree(text, read_timestamp, _TIMES_EXAMPLE))
 
 
-def _read_moment(text: str) -> Position:
-    return Position(moment=read_moment(text))
+def _read_timestamp(text: str) -> Position:
+    return Position(time=read_timestamp(text))
 
 
 def _read_tags(text: str) -> str:
@@ -176,7 +176,7 @@ def _read_sql(text: str) -> Sql:
     if not text:
         raise ValueError("it is empty")
     if len(text) > SQL_CHARS_MAX:
-        raise ValueError(f"it has {len(text)} characters, the most is {SQL_CHARS_MAX}")
+        raise ValueError(f"it has {len(text)} characters; at most {SQL_CHARS_MAX} are allowed")
     return Sql(text)
 
 
@@ -194,71 +194,89 @@ SOURCE_OPTIONS: Final = OptionTable(
     'format("rocketmq")',
     (
         *ACCESS_OPTIONS,
-        SourceOption("subscribe", _read_topics, (), "topics separated by commas"),
-        SourceOption("subscribePattern", _read_pattern, "", "a regular expression for names of topics"),
+        SourceOption("subscribe", _read_topics, (), "topics, separated by commas"),
+        SourceOption("subscribePattern", _read_pattern, "", "a regular expression that whole topic names must match"),
         SourceOption("assign", _read_assigned, (), f"queues as JSON: {_ASSIGN_EXAMPLE}"),
         SourceOption(
             "startingOffsets",
             _read_position,
             None,
-            f"earliest (a batch), latest (a stream), group:NAME, or JSON as {_OFFSETS_EXAMPLE}",
+            f"earliest (default of a batch), latest (default of a stream), group:NAME, or JSON: {_OFFSETS_EXAMPLE}",
         ),
         SourceOption(
-            "startingTimestamp", _read_moment, None, "epoch ms or s, ISO, or relative as -10m: messages stored since"
+            "startingTimestamp",
+            _read_timestamp,
+            None,
+            "start with messages stored at this time: epoch in ms or s, ISO 8601, or relative (-10m)",
         ),
-        SourceOption("startingOffsetsByTimestamp", _read_moments, None, f"times by topic: {_TIMES_EXAMPLE}"),
+        SourceOption("startingOffsetsByTimestamp", _read_times, None, f"start times by topic: {_TIMES_EXAMPLE}"),
         SourceOption(
-            "endingOffsets", _read_position, None, f"latest, group:NAME, or JSON as {_OFFSETS_EXAMPLE}; for a batch"
+            "endingOffsets", _read_position, None, f"latest, group:NAME, or JSON: {_OFFSETS_EXAMPLE}; batches only"
         ),
-        SourceOption("endingTimestamp", _read_moment, None, "as startingTimestamp: those stored before; for a batch"),
-        SourceOption("endingOffsetsByTimestamp", _read_moments, None, f"times by topic: {_TIMES_EXAMPLE}; for a batch"),
+        SourceOption(
+            "endingTimestamp", _read_timestamp, None, "stop before messages stored at this time; batches only"
+        ),
+        SourceOption(
+            "endingOffsetsByTimestamp", _read_times, None, f"end times by topic: {_TIMES_EXAMPLE}; batches only"
+        ),
         SourceOption(
             "failOnDataLoss",
             read_choice(FAIL, IGNORE, WARN),
             FAIL,
-            "when messages are gone: true, false or warn",
+            "what to do when messages are no longer available: true (fail), warn or false (ignore)",
         ),
-        SourceOption("tags", _read_tags, None, "tags separated by ||; the broker leaves other messages out"),
+        SourceOption("tags", _read_tags, None, "tags, separated by ||; the broker filters out other messages"),
         SourceOption("sql92", _read_sql, None, "an SQL92 expression over properties, evaluated by the broker"),
-        SourceOption("minPartitions", read_count(1), None, "partitions at least: large queues are split"),
-        SourceOption("maxPartitions", read_count(1), None, "partitions at most; takes precedence over the other two"),
-        SourceOption("maxRecordsPerPartition", read_count(1), None, "messages of one partition at most"),
-        SourceOption("includeProperties", read_flag, True, "have the column properties"),
-        SourceOption("verifyCrc", read_flag, False, "check the CRC of every body; a wrong one counts as data loss"),
-        SourceOption("decompress", read_flag, True, "decompress bodies that their producer compressed"),
+        SourceOption("minPartitions", read_count(1), None, "at least this many partitions: large queues are split"),
         SourceOption(
-            "isolation",
-            read_choice("committed"),
-            "committed",
-            "committed: open and rolled-back transactions are never seen, brokers keep them in queues of their own",
+            "maxPartitions",
+            read_count(1),
+            None,
+            "at most this many partitions; takes precedence over minPartitions and maxRecordsPerPartition",
         ),
+        SourceOption("maxRecordsPerPartition", read_count(1), None, "at most this many messages in one partition"),
+        SourceOption("includeProperties", read_flag, True, "include the column properties"),
+        SourceOption("verifyCrc", read_flag, False, "check the CRC of every body; a mismatch counts as data loss"),
+        SourceOption("decompress", read_flag, True, "decompress bodies that were compressed by the producer"),
         SourceOption(
             "consumerGroup",
             _read_group,
             TOOLS_CONSUMER_GROUP,
-            "the group in whose name brokers are asked; nothing is committed",
+            "the group name sent with requests; nothing is committed to it",
         ),
-        SourceOption("commitOffsetsToGroup", _read_group, "", "a group that gets the offsets of a stream"),
-        SourceOption("pullInFlight", _read_in_flight, 16, "requests that a task has under way at the same time"),
-        SourceOption("pullBytes", _read_pull_bytes, 1024 * 1024, "bytes of one answer; a Java broker gives 256k"),
-        SourceOption("maxOffsetsPerTrigger", read_count(1), None, "messages of one micro-batch at most"),
-        SourceOption("maxBytesPerTrigger", read_bytes, None, "bytes of one micro-batch at most, about"),
-        SourceOption("minOffsetsPerTrigger", read_count(1), None, "wait for this many messages before a micro-batch"),
-        SourceOption("maxTriggerDelay", read_duration_ms, 15 * 60_000, "but no longer than this, as 15m"),
+        SourceOption("commitOffsetsToGroup", _read_group, "", "commit the offsets of a stream to this group"),
+        SourceOption("pullInFlight", _read_in_flight, 16, "pull requests that a task keeps in flight"),
+        SourceOption(
+            "pullBytes",
+            _read_pull_bytes,
+            1024 * 1024,
+            "maximum size of one response; a Java broker returns at most 256k",
+        ),
+        SourceOption("maxOffsetsPerTrigger", read_count(1), None, "at most this many messages in one micro-batch"),
+        SourceOption("maxBytesPerTrigger", read_bytes, None, "at most about this many bytes in one micro-batch"),
+        SourceOption(
+            "minOffsetsPerTrigger", read_count(1), None, "wait for this many messages before starting a micro-batch"
+        ),
+        SourceOption(
+            "maxTriggerDelay",
+            read_duration_ms,
+            15 * 60_000,
+            "wait at most this long for minOffsetsPerTrigger, for example 15m",
+        ),
     ),
 )
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
-    """Read all options of a query. Raises ConfigError for what is wrong, missing, or contradicts itself."""
+    """Read all options of a query. Raises ConfigError for wrong, missing or contradictory ones."""
     values = SOURCE_OPTIONS.read(given)
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if values[name]]
     if not chosen:
-        raise ConfigError("nothing to read is named", hint='say which topics: .option("subscribe", "orders,payments")')
-    _refuse_several(chosen, "say what to read by one of them")
+        raise ConfigError("no topic is given", hint='for example .option("subscribe", "orders,payments")')
+    _refuse_several(chosen, "give only one of them")
     start = _choose_position(values, ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"))
     end = _choose_position(values, ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"))
-    _refuse_several([name for name in ("tags", "sql92") if values[name] is not None], "filter by one of them")
+    _refuse_several([name for name in ("tags", "sql92") if values[name] is not None], "give only one of them")
     _check_partitions(values)
     return SourceOptions(
         access=Access.of(values),
@@ -288,12 +306,12 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
 
 def _refuse_several(chosen: list[str], hint: str) -> None:
     if len(chosen) > 1:
-        raise ConfigError(f"options {' and '.join(chosen)} exclude each other", hint=hint)
+        raise ConfigError(f"options {' and '.join(chosen)} are mutually exclusive", hint=hint)
 
 
 def _choose_position(values: Mapping[str, Any], names: tuple[str, ...]) -> Position | None:
     chosen = [name for name in names if values[name] is not None]
-    _refuse_several(chosen, "say it by one of them")
+    _refuse_several(chosen, "give only one of them")
     return values[chosen[0]] if chosen else None
 
 
@@ -307,26 +325,26 @@ def _check_partitions(values: Mapping[str, Any]) -> None:
 
 
 def check_for_batch(options: SourceOptions) -> None:
-    """Refuse what makes no sense for a batch. What only a stream heeds is ignored, as with other sources."""
+    """Raise ConfigError for options that make no sense in a batch. Limits of micro-batches are ignored."""
     if options.start == AT_LATEST:
         raise ConfigError(
-            "startingOffsets=latest in a batch would read nothing", hint="a stream begins there, with readStream"
+            "startingOffsets=latest would read nothing in a batch", hint="use readStream to read what arrives later"
         )
     if options.end == AT_EARLIEST or (options.end and options.end.offsets and _has_earliest(options.end.offsets)):
         raise ConfigError("endingOffsets cannot be earliest (-2)", hint="it would read nothing")
     if options.commit_group:
         raise ConfigError(
-            f"commitOffsetsToGroup={options.commit_group} is for streams: a batch may be read twice, or never",
-            hint="use readStream with trigger(availableNow=True), which reads what is there and ends",
+            f"commitOffsetsToGroup={options.commit_group} is for streams only: Spark may read a batch twice, or never",
+            hint="use readStream with trigger(availableNow=True), which reads what is available and stops",
         )
 
 
 def check_for_stream(options: SourceOptions) -> None:
-    """Refuse what makes no sense for a stream."""
+    """Raise ConfigError for options that make no sense in a stream."""
     if options.end is not None:
         raise ConfigError(
             "a stream has no end: endingOffsets and endingTimestamp are for batches",
-            hint="use spark.read, or trigger(availableNow=True) to stop at what is there now",
+            hint="use spark.read, or trigger(availableNow=True) to read what is available now and stop",
         )
 
 

@@ -1,8 +1,8 @@
-"""Reading ranges of queues in a task: many pulls under way, their answers taken in order and made into Arrow batches.
+"""Reads ranges of queues in a task: many pulls in flight, whose answers are taken in order as Arrow batches.
 
-Nothing is decoded into objects. How much one answer has is the broker's to say: 32 messages or 256 KB of a Java broker
-(8 or 64 KB when they are on its disk), as much as was asked for of Eruca. The first answer of a broker shows it, and
-from then on its queues are asked for in pieces of that size, several at the same time.
+Nothing is decoded into objects. The broker decides how much one answer contains: a Java broker returns 32 messages or
+256 KB (8 messages or 64 KB if they are on disk), Eruca as much as was requested. The first answer of a broker shows it;
+from then on its queues are requested in ranges of that size, several at a time.
 """
 
 from __future__ import annotations
@@ -15,52 +15,51 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from eruca._client.group.pulling import make_peek_header
 from eruca._client.session.calls import PulledBytes, PullStatus
 from eruca._ground.limits import PULL_COUNT_MAX
 from eruca._spark.cluster import RETRIES, Cluster
 from eruca._spark.columns import Column
 from eruca._spark.offsets import name_queue
 from eruca._spark.parsing import BATCH_BYTES, BATCH_ROWS, RecordParser, split
-from eruca._spark.settling import settle_worker
+from eruca._spark.source.answers import PullAnswer, check_answers
 from eruca._spark.source.dataloss import report_loss
 from eruca._spark.source.options import SourceOptions
-from eruca._spark.source.pieces import Piece, check_pieces
-from eruca._spark.source.planning import QueueRange
+from eruca._spark.source.partitions import QueueRange
+from eruca._spark.worker import prepare_worker
 from eruca._wire.codes import ResponseCode
-from eruca._wire.headers import PullMessageHeader
-from eruca._wire.sysflag import PULL_SUBSCRIPTION
 from eruca.errors import ConnectFailed, NetError, RequestRefused, WireError
 
 log = logging.getLogger(__name__)
 
-# A call has all the time there is: what ends it is that its connection is silent while somebody waits for it. The clock
-# of a call would go on while Spark is busy with the last batch, and the answer waits in the socket.
+# A call itself does not time out; it fails when its connection is silent while its answer is needed. A timeout would
+# also count the time in which Spark processes the last batch and the answer waits in the socket.
 _CALL_MS: Final = 3_600_000
-# What any broker gives at once, mostly.
+# What most brokers return at once.
 _SPAN_USUAL: Final = 32
-# So many answers in a row that had all they were asked for show that a short one before them was an exception.
+# After this many complete answers in a row, a short one before them counts as an exception.
 _FULL_MIN: Final = 4
-# How often a queue that ends before it should is asked again: a broker that comes up, or a slave, may catch up.
+# How often to ask again if a queue ends too early: a starting broker, or a slave, may catch up.
 _SHORT_MAX: Final = 20
 _SHORT_PAUSE_S: Final = 0.1
-# What a broker answers that is starting, ending or overloaded.
+# Answers of a broker that is starting, stopping or overloaded.
 _PASSING: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
 
 def read_partition(partition: Any, options: SourceOptions, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-    """Read what a task is to read. Raises OffsetLost, and NetError when a broker stays away."""
-    settle_worker()
+    """Read the ranges of a task. Raises OffsetLost, and NetError if a broker does not come back."""
+    prepare_worker()
     ranges: list[QueueRange] = getattr(partition, "ranges", [])
     if not ranges:
-        return  # what Spark makes of a plan without partitions
+        return  # Spark passes this for a plan without partitions
     parser = RecordParser(columns, decompress_bodies=options.decompress)
     with Cluster(options.access) as cluster:
         puller = _Puller(cluster, ranges, options)
         try:
-            while pieces := cluster.run(puller.take()):
-                records = check_pieces(pieces, options)
+            while answers := cluster.run(puller.take()):
+                records = check_answers(answers, options)
                 for part in split(records, BATCH_BYTES):
-                    yield parser.parse(part, pieces[0].range.queue.broker_name)
+                    yield parser.parse(part, answers[0].range.queue.broker_name)
         finally:
             cluster.run(puller.close())
 
@@ -69,14 +68,14 @@ def read_partition(partition: Any, options: SourceOptions, columns: Sequence[Col
 
 
 class _Stride:
-    """How many offsets of a queue to ask a broker for at once; learnt from what it answers.
+    """How many offsets to request from a broker at once; learnt from its answers.
 
-    An answer that is short once means nothing: brokers stop where a file ends. Twice in a row means that there is a
-    bound. As long as none was met it doubles, then it grows in small steps, and more rarely after each one too many.
+    A single short answer means nothing: brokers stop at the end of a file. Two in a row mean that there is a limit. The
+    span doubles until a limit is met; then it grows in small steps, and less often after each step that was too large.
     """
 
     def __init__(self) -> None:
-        # None: not known yet; one question finds out.
+        # None: not known yet; a probe finds out.
         self.span: int | None = None
         self.is_asked = False
         self._is_bound_met = False
@@ -85,12 +84,12 @@ class _Stride:
         self._short = 0
 
     def learn(self, asked: int, covered: int) -> None:
-        """Take note of an answer: it had this many of the offsets it was asked for."""
+        """Learn from an answer that covered `covered` of the `asked` offsets."""
         if self.span is None:
-            # One that had all it was asked for shows no bound, only that there was not more to ask for.
+            # A complete answer shows no limit, only that there was nothing more to request.
             self.span = min(PULL_COUNT_MAX, max(covered, _SPAN_USUAL) if covered >= asked else covered)
         elif covered > asked:
-            # A filter left out so much that there was room for more.
+            # A filter dropped so many messages that there was room for more.
             self.span = min(PULL_COUNT_MAX, max(self.span, covered))
         elif covered < asked:
             self._full = 0
@@ -108,14 +107,14 @@ class _Stride:
                 self.span, self._full, self._short = min(PULL_COUNT_MAX, self.span + step), 0, 0
 
     def _shrink(self, covered: int) -> None:
-        # A bound in bytes is met by other numbers of messages each time; a little less fits nearly always.
+        # A limit in bytes is a different number of messages each time; slightly less nearly always fits.
         self.span = covered if covered <= 64 else covered - covered // 16
         self._patience = min(4096, max(32, self._patience * 2))
         self._is_bound_met, self._short = True, 0
 
 
 class _Puller:
-    """Pulls ranges, one behind the other, with several questions under way."""
+    """Pulls ranges one after the other, with several requests in flight."""
 
     def __init__(self, cluster: Cluster, ranges: Sequence[QueueRange], options: SourceOptions) -> None:
         self._cluster = cluster
@@ -125,24 +124,24 @@ class _Puller:
         self._todo = deque(ranges)
         self._at = ranges[0].begin
         self._strides: dict[str, _Stride] = {}
-        self._waiting: deque[asyncio.Task[list[Piece]]] = deque()
-        self._ready: deque[Piece] = deque()
-        # Where queues turned out to begin or to end; what lies outside is not asked for any more.
+        self._waiting: deque[asyncio.Task[list[PullAnswer]]] = deque()
+        self._ready: deque[PullAnswer] = deque()
+        # Where queues turned out to begin or end; offsets outside are not requested again.
         self._floors: dict[QueueRange, int] = {}
         self._ceilings: dict[QueueRange, int] = {}
-        # Addresses by broker name, as planned; after a failure the routes know better.
+        # Addresses by broker name, as planned; updated from the routes after a failure.
         self._addresses = {each.queue.broker_name: each.address for each in ranges}
         self._kinds = {each.queue.topic: options.make_subscription(each.queue.topic) for each in ranges}
-        # Goes up with every answer that was taken: who fails gets all its tries again after that.
+        # Increases with every answer taken: after progress, a failing request gets all its retries again.
         self._progress = 0
 
-    async def take(self) -> list[Piece]:
-        """The next answers, of one topic and broker, enough for a batch; none at the end."""
-        taken: list[Piece] = []
+    async def take(self) -> list[PullAnswer]:
+        """Return the next answers, of one topic and broker, enough for a batch; none at the end."""
+        taken: list[PullAnswer] = []
         rows = size = 0
         while rows < BATCH_ROWS and size < BATCH_BYTES:
             if not self._ready:
-                # Not one for one: questions that are asked together travel together.
+                # Not one by one: requests that are made together are sent together.
                 if len(self._waiting) <= self._options.pulls_in_flight // 2:
                     self._ask_ahead()
                 if not self._waiting:
@@ -152,19 +151,19 @@ class _Puller:
                 self._waiting.popleft()
                 self._progress += 1
                 continue
-            piece = self._ready[0]
-            if taken and not _is_alike(taken[0], piece):
+            answer = self._ready[0]
+            if taken and not _is_alike(taken[0], answer):
                 break
             taken.append(self._ready.popleft())
-            rows += piece.end - piece.begin
-            size += len(piece.body)
-        # The broker works on these while Spark takes the batch.
+            rows += answer.end - answer.begin
+            size += len(answer.body)
+        # The broker works on these while Spark processes the batch.
         self._ask_ahead()
         await asyncio.sleep(0)
         return taken
 
     async def close(self) -> None:
-        """Leave off."""
+        """Cancel all requests."""
         for task in self._waiting:
             task.cancel()
         await asyncio.gather(*self._waiting, return_exceptions=True)
@@ -191,8 +190,8 @@ class _Puller:
             self._waiting.append(loop.create_task(self._pull_all(each, self._at, end, stride)))
             self._at = end
 
-    async def _wait(self, task: asyncio.Task[list[Piece]]) -> list[Piece]:
-        """Wait for the answer that is next; hang up on a broker that does not say a word for too long."""
+    async def _wait(self, task: asyncio.Task[list[PullAnswer]]) -> list[PullAnswer]:
+        """Wait for the next answer; close the connection to a broker that is silent for too long."""
         loop = asyncio.get_running_loop()
         while True:
             since = loop.time()
@@ -205,44 +204,46 @@ class _Puller:
                     log.warning("no data received from broker %s for %.1f s", address, self._timeout_s)
                     link.abort()
 
-    async def _probe(self, each: QueueRange, begin: int, stride: _Stride) -> list[Piece]:
-        """Ask once for as much as there may be, and go on where the answer ends."""
-        pieces: list[Piece] = []
+    async def _probe(self, each: QueueRange, begin: int, stride: _Stride) -> list[PullAnswer]:
+        """Request as much as possible once, and continue where the answer ends."""
+        answers: list[PullAnswer] = []
         try:
-            self._at = await self._pull_once(each, begin, min(each.end, begin + PULL_COUNT_MAX), stride, pieces)
+            self._at = await self._pull_once(each, begin, min(each.end, begin + PULL_COUNT_MAX), stride, answers)
         finally:
             stride.is_asked = False
         if stride.span is None:
-            stride.span = _SPAN_USUAL  # it was no answer with messages
-        return pieces
+            stride.span = _SPAN_USUAL  # the answer had no messages
+        return answers
 
-    async def _pull_all(self, each: QueueRange, begin: int, end: int, stride: _Stride) -> list[Piece]:
-        """Ask until all offsets up to `end` are answered."""
-        pieces: list[Piece] = []
+    async def _pull_all(self, each: QueueRange, begin: int, end: int, stride: _Stride) -> list[PullAnswer]:
+        """Request offsets until `end` is reached."""
+        answers: list[PullAnswer] = []
         at = begin
         while at < end:
-            at = await self._pull_once(each, at, end, stride, pieces)
-        return pieces
+            at = await self._pull_once(each, at, end, stride, answers)
+        return answers
 
-    async def _pull_once(self, each: QueueRange, at: int, end: int, stride: _Stride, pieces: list[Piece]) -> int:
-        """Ask for offsets from `at` up to `end`; returns where to go on."""
+    async def _pull_once(self, each: QueueRange, at: int, end: int, stride: _Stride, answers: list[PullAnswer]) -> int:
+        """Request offsets from `at` up to `end`; returns where to continue."""
         known_end = 0
         for turn in range(_SHORT_MAX):
             pulled = await self._insist(each, at, end - at)
             if pulled is None:
-                self._lose(each, at, "the topic does not exist any more", ceiling=at)
+                self._lose(each, at, "the topic no longer exists", ceiling=at)
                 return end
             if pulled.status is PullStatus.ILLEGAL_OFFSET and at < pulled.min_offset:
-                self._lose(each, at, f"the queue begins at {pulled.min_offset} by now", floor=pulled.min_offset)
+                self._lose(each, at, f"the queue now begins at {pulled.min_offset}", floor=pulled.min_offset)
                 return min(end, pulled.min_offset)
             if pulled.status is not PullStatus.ILLEGAL_OFFSET and pulled.next_offset > at:
                 if pulled.status is not PullStatus.NO_NEW:
                     stride.learn(end - at, pulled.next_offset - at)
                 reached = min(end, pulled.next_offset)
-                pieces.append(Piece(each, at, reached, pulled.next_offset, pulled.body))
+                answers.append(PullAnswer(each, at, reached, pulled.next_offset, pulled.body))
                 return reached
             if pulled.status is PullStatus.FOUND:
-                raise WireError(f"a broker answered that {name_queue(each.queue)}, goes on at {pulled.next_offset}")
+                raise WireError(
+                    f"a broker returned {pulled.next_offset} as the next offset of {name_queue(each.queue)}"
+                )
             known_end = pulled.max_offset
             if turn + 1 < _SHORT_MAX:
                 await asyncio.sleep(_SHORT_PAUSE_S)
@@ -252,7 +253,7 @@ class _Puller:
     def _lose(
         self, each: QueueRange, at: int, why: str, *, floor: int | None = None, ceiling: int | None = None
     ) -> None:
-        """Messages are not there. Says so once for each queue. Raises OffsetLost if that is wanted."""
+        """Report missing messages, once per queue. Raises OffsetLost if failOnDataLoss is true."""
         is_news = each not in self._floors and each not in self._ceilings
         if floor is not None:
             self._floors[each] = max(floor, self._floors.get(each, 0))
@@ -261,18 +262,18 @@ class _Puller:
         if is_news:
             report_loss(
                 self._options.loss,
-                f"{name_queue(each.queue)}, was to be read from {each.begin} to {each.end}, but at {at} {why}",
+                f"{name_queue(each.queue)}, should be read from {each.begin} to {each.end}, but at {at} {why}",
             )
 
     async def _insist(self, each: QueueRange, at: int, span: int) -> PulledBytes | None:
-        """Pull, again and again while the broker is away for a moment; None when there is no such topic any more."""
+        """Pull, and retry while the broker is unavailable; returns None if the topic no longer exists."""
         failures, seen = 0, self._progress
         while True:
             try:
                 return await self._pull(each, at, span)
             except RequestRefused as error:
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                    # A broker that just started may say so too, and then the name server knows it still.
+                    # A broker that has just started may say so too; then the name server still knows the topic.
                     if await self._cluster.admin.find_route(each.queue.topic) is None:
                         return None
                 elif error.code not in _PASSING:
@@ -286,42 +287,37 @@ class _Puller:
             if failures > self._retries:
                 raise failure
             pause = RETRIES.after(failures)
-            log.info("%s, at %d: trying again in %.1f s: %s", name_queue(each.queue), at, pause, failure)
+            log.info("%s, at %d: retrying in %.1f s: %s", name_queue(each.queue), at, pause, failure)
             await asyncio.sleep(pause)
             await self._find_again(each)
 
     async def _find_again(self, each: QueueRange) -> None:
-        """Ask where a broker is now: it may have moved, or a slave stands in for it."""
+        """Look up the address of a broker again: it may have moved, or a slave may have taken over."""
         routes, broker = self._cluster.admin.routes, each.queue.broker_name
         try:
             await self._cluster.admin.find_route(each.queue.topic)
         except NetError as error:
-            log.info("and no name server answers: %s", error)
+            log.info("no name server answers: %s", error)
         self._addresses[broker] = routes.find_address(broker) or self._addresses[broker]
 
     async def _pull(self, each: QueueRange, at: int, span: int) -> PulledBytes:
         queue, subscription = each.queue, self._kinds[each.queue.topic]
         address = self._addresses[queue.broker_name]
         if not address:
-            raise ConnectFailed(f"broker {queue.broker_name} has no address now", hint="is it running?")
-        header = PullMessageHeader(
-            consumer_group=self._options.consumer_group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=at,
-            max_message_nums=min(span, PULL_COUNT_MAX),
-            sys_flag=PULL_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_ms=0,
-            subscription=subscription.text,
-            subscription_version=0,
-            expression_type=subscription.kind,
-            max_message_bytes=self._options.pull_bytes,
+            raise ConnectFailed(f"broker {queue.broker_name} has no known address", hint="is it running?")
+        header = make_peek_header(
+            self._options.consumer_group,
+            queue,
+            at,
+            min(span, PULL_COUNT_MAX),
+            expression=subscription.text,
+            kind=subscription.kind,
+            bytes_max=self._options.pull_bytes,
         )
         return await self._cluster.calls.pull_bytes(address, header, _CALL_MS)
 
 
-def _is_alike(one: Piece, other: Piece) -> bool:
-    """May two pieces be in one batch?"""
+def _is_alike(one: PullAnswer, other: PullAnswer) -> bool:
+    """Whether two answers may be in one batch."""
     mine, yours = one.range.queue, other.range.queue
     return mine.broker_name == yours.broker_name and mine.topic == yours.topic

@@ -1,7 +1,7 @@
 """How much one micro-batch reads, and of which queue: decisions without I/O.
 
-Limits go to queues in proportion to what waits in each, so that all are through at the same time. Each queue gets at
-least one message where there is room for it; where there is not, the queues take turns. Nothing starves.
+A limit is divided among queues in proportion to their backlog, so that they catch up at the same time. Each queue gets
+at least one message if the limit allows; otherwise the queues take turns. No queue starves.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from eruca._wire.bodies import MessageQueue
 
 Counts = dict[MessageQueue, int]
 
-# What a message is taken for as long as nobody has seen one of its queue: rather too large than too small.
+# Assumed size of a message before one of its queue was seen: rather too large than too small.
 RECORD_BYTES_GUESS = 16 * 1024
-# How much of an estimate a new measurement is.
+# The weight of a new measurement in an estimate.
 _NEW_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What the options say about the size of a micro-batch; None is no limit."""
+    """The limits of a micro-batch; None is no limit."""
 
     rows_max: int | None = None
     bytes_max: int | None = None
@@ -32,7 +32,7 @@ class ReadLimits:
     delay_ms_max: int = 0
 
     def describe(self) -> ReadLimit:
-        """The limit Spark is told of. It knows no compound ones, but hands back whatever it was told."""
+        """Return the limit to report to Spark. It has no compound limits, but passes back what it was given."""
         if self.rows_max is not None:
             return ReadMaxRows(self.rows_max)
         if self.bytes_max is not None:
@@ -42,7 +42,7 @@ class ReadLimits:
         return ReadAllAvailable()
 
     def narrow(self, asked: ReadLimit) -> ReadLimits:
-        """The limits of one batch: none when Spark wants all there is, else ours and the one it asks for."""
+        """Return the limits of one batch: none if Spark wants everything, otherwise ours and the one it asks for."""
         if isinstance(asked, ReadAllAvailable):
             return ReadLimits()
         if isinstance(asked, ReadMaxRows):
@@ -59,10 +59,10 @@ def _find_least(own: int | None, asked: int) -> int:
 def share_out(
     total: int, waiting: Mapping[MessageQueue, int], *, turn: int = 0, costs: Mapping[MessageQueue, int] | None = None
 ) -> Counts:
-    """How many of the messages that wait in each queue are read, if `total` may be spent and each costs something.
+    """Return how many of the waiting messages of each queue to read if `total` may be spent.
 
-    A message costs 1 unless `costs` says otherwise. There is always at least one in all, whatever it costs: else a
-    message that is larger than the limit would stop everything. `turn` says whose turn it is to be first.
+    A message costs 1, or what `costs` says. At least one message is always read, whatever it costs: otherwise a message
+    larger than the limit would stop the stream. `turn` selects the queue that comes first.
     """
     queues = sorted(queue for queue, count in waiting.items() if count > 0)
     if not queues:
@@ -101,36 +101,36 @@ def _give_one_each(queues: list[MessageQueue], price: Mapping[MessageQueue, int]
 
 
 class RecordSizes:
-    """How large the messages of each queue are, as far as somebody looked."""
+    """Estimates of the message size of each queue."""
 
     def __init__(self) -> None:
         self._bytes: dict[MessageQueue, float] = {}
 
     def learn(self, queue: MessageQueue, sizes: list[int]) -> None:
-        """Take note of messages that lie where the next batch begins."""
+        """Learn from the sizes of messages at the start of the next batch."""
         if not sizes:
             return
         seen = sum(sizes) / len(sizes)
         before = self._bytes.get(queue)
-        # When they become larger, that counts at once: the limit is there because something cannot take more.
+        # A larger size counts at once: the limit exists because something cannot handle more.
         mixed = seen if before is None else before + _NEW_WEIGHT * (seen - before)
         self._bytes[queue] = max(seen, mixed)
 
     def estimate(self, queue: MessageQueue) -> int:
-        """The bytes of one message of a queue."""
+        """Return the estimated bytes of one message of a queue."""
         return round(self._bytes.get(queue, RECORD_BYTES_GUESS))
 
 
 class Patience:
-    """Waits until a batch is worth its while, or until a message has waited for long enough."""
+    """Delays a batch until it is large enough, or until a message has waited long enough."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        # When something was first seen to wait.
+        # When a waiting message was first seen.
         self._since: float | None = None
 
     def has_to_wait(self, waiting: int, limits: ReadLimits) -> bool:
-        """Is a batch of so many messages to wait for more? Told of each look at the queues."""
+        """Whether a batch of `waiting` messages should wait for more; called for each look at the queues."""
         if not waiting:
             self._since = None
             return False

@@ -1,7 +1,7 @@
 """The checks of `fsck`, from frames to frames of findings: store, level, kind, path, position, length, reason.
 
-All frames have a column `store`. What the driver knows of a store stands in each row of it: `logStart`, `logEnd`,
-`segmentBytes`, and `isOpen` when a broker has it or did not close it.
+All frames have a column `store`. Every row contains what the driver knows about its store: `logStart`, `logEnd`,
+`segmentBytes`, and `isOpen` if a broker has it open or did not close it.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from eruca._spark.store.source import DAMAGE
+from eruca._spark.store.datasource import DAMAGE
 from eruca._store.queues.consumequeue import FILLER_SIZE
 from eruca._storetools.readonly import Kind, Level
 from eruca._wire.names import SCHEDULE_TOPIC
 
 ERROR: Final = Level.ERROR.value
 WARNING: Final = Level.WARNING.value
-# A tags code at or below this is an address in consumequeue_ext, which only Java writes.
+# A tags code at or below this is an address in consumequeue_ext, which only Java brokers write.
 _EXT_ADDRESS_MAX: Final = -(2**31) - 1
 _SECONDS_OFF_MAX: Final = 1
-# As `wire.names` has it, in the words of Java's regular expressions.
+# The rule of `wire.names`, as a Java regular expression.
 TOPIC_PATTERN: Final = r"\A[%|a-zA-Z0-9_-]+\z"
 
 
 def _find(level: Any, kind: Kind, path: Any, reason: Any, position: Any = None, length: Any = None) -> list[Any]:
-    """The columns of findings."""
+    """Return the columns of findings."""
     return [
         F.col("store"),
         (F.lit(level) if isinstance(level, str) else level).alias("level"),
@@ -39,7 +39,7 @@ def _find(level: Any, kind: Kind, path: Any, reason: Any, position: Any = None, 
 
 
 def check_log(records: Any) -> Any:
-    """Ranges of logs that are no record, records with a wrong CRC, and those of topics that no queue can have."""
+    """Find ranges that are not records, records with a wrong CRC, and records of invalid topics."""
     bad = records.where(F.col("topic").isNull() | ~F.col("crcOk"))
     start = F.expr("physicalOffset div segmentBytes") * F.col("segmentBytes")
     path = F.concat("store", F.lit("/commitlog/"), F.lpad(start.cast("string"), 20, "0"))
@@ -51,7 +51,7 @@ def check_log(records: Any) -> Any:
 
 
 def check_offsets(entries: Any) -> Any:
-    """Offsets of queues that are missing in the log, come twice or go back."""
+    """Find offsets of queues that are missing in the log, repeated, or out of order."""
     queue = Window.partitionBy("store", "topic", "queueId").orderBy("physicalOffset")
     steps = entries.withColumn("before", F.lag("queueOffset").over(queue)).where(
         F.col("before").isNotNull() & (F.col("queueOffset") != F.col("before") + 1)
@@ -73,10 +73,10 @@ def _name_queue() -> Any:
 
 
 def check_queues(entries: Any, rows: Any) -> Any:
-    """Entries of consume queues against the records they should point at.
+    """Compare entries of consume queues with the records they should point at.
 
-    `entries` is what the log asks for, `rows` what the files have. Fillers and entries of expired records count for
-    nothing, nor do entries of records that came after the job began.
+    `entries` is what the log requires, `rows` what the files contain. Fillers, entries of expired records and entries
+    of records that arrived after the job started are ignored.
     """
     there = rows.where(
         (F.col("size") != FILLER_SIZE)
@@ -105,7 +105,7 @@ def check_queues(entries: Any, rows: Any) -> Any:
         .otherwise(F.concat(says, F.lit(" is no record of this queue"))),
     )
     is_other = (F.col("position") != F.col("physicalOffset")) | (F.col("entrySize") != F.col("size"))
-    # With other delay levels, and with addresses in consumequeue_ext, another code is right too.
+    # With other delay levels, or an address in consumequeue_ext, another code is valid too.
     may_differ = ((F.col("topic") == SCHEDULE_TOPIC) & (F.col("entryCode") >= F.unix_millis("storeTimestamp"))) | (
         F.col("entryCode") <= _EXT_ADDRESS_MAX
     )
@@ -136,15 +136,15 @@ def check_queues(entries: Any, rows: Any) -> Any:
         "last",
         "physicalOffset",
     )
-    # The next start of a store that was not closed makes them.
+    # If the store was not closed, its next start creates them.
     level = F.when(F.col("isOpen"), F.lit(WARNING)).otherwise(F.lit(ERROR))
     return wrong.unionByName(missing.select(_find(level, Kind.QUEUE, _name_queue(), text, F.col("physicalOffset"))))
 
 
 def check_index(keys: Any, rows: Any) -> Any:
-    """Entries of index files against the keys of the records they point at.
+    """Compare entries of index files with the keys of the records they point at.
 
-    Files that contradict themselves say so in the column `reason` of `rows`.
+    Inconsistencies within a file are in the column `reason` of `rows`.
     """
     entry = F.when(F.col("number") > 0, F.format_string("entry %d: ", "number")).otherwise(F.lit(""))
     broken = rows.where(F.col("reason").isNotNull()).select(
@@ -169,13 +169,13 @@ def check_index(keys: Any, rows: Any) -> Any:
         seconds.cast("string"),
     )
     reason = F.when(F.col("storeTime").isNull(), stray).when(
-        # The first entry of a file may count from the time of the file before.
+        # The first entry of a file may count from the time of the previous file.
         (F.col("number") > 1) & (F.abs(F.col("seconds") - seconds) > _SECONDS_OFF_MAX),
         late,
     )
     wrong = both.withColumn("why", reason).where(F.col("why").isNotNull())
     wrong = wrong.select(_find(ERROR, Kind.INDEX, F.col("path"), F.col("why"), F.col("position")))
-    # A Java broker gives up part of its index after a crash, so this is no damage.
+    # A Java broker drops part of its index after a crash, so this is not damage.
     left_out = (
         both.where(F.col("number").isNull())
         .groupBy("store")

@@ -9,12 +9,12 @@ import pytest
 
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerRole
-from eruca._broker.sending.once import ONCE_GROUP
 from eruca._ground.config import FlushMode
 from eruca._store.tables.saving import Saved
 from eruca._wire.batch import BatchItem, encode_batch
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import EndTransactionHeader, SendBackHeader
+from eruca._wire.once import ONCE_GROUP
 from eruca._wire.properties import encode_properties
 from eruca._wire.sysflag import TRANSACTION_COMMIT
 from tests.unit.broker.conftest import MakeBroker, MakePeer

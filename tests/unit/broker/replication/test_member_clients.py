@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from eruca import Flow, Offsets, Rebalance
 from eruca._broker.app import Broker
-from eruca._client.group.pulling import PullLimits
 from eruca._client.options import ClientOptions
 from eruca._client.push.consumer import Consumer
 from eruca._wire.bodies import GroupConfig
@@ -36,11 +36,11 @@ class Reader:
     def __init__(self, group: Group, **how: Any) -> None:
         usual: dict[str, Any] = {
             "start": "earliest",
-            "offsets_interval_ms": 20,
-            "rebalance_interval_ms": 100,
+            "offsets": Offsets(interval=0.02),
+            "rebalance": Rebalance(interval=0.1),
             "drain": 1.0,
         }
-        usual["limits"] = PullLimits(error_pause_ms=50, suspend_ms=500)
+        usual["flow"] = Flow(error_pause=0.05, hold=0.5)
         self.consumer = Consumer(group.nameserver.address, group="readers", options=OPTIONS, **usual | how)
         self.consumer.handler("T")(self._take)
         self.seen: Counter[bytes] = Counter()
@@ -137,9 +137,9 @@ async def test_consumers_go_on_from_the_slave_and_back_to_the_master(group: Grou
         await peer.send("T", body=b"%d" % number)
     await wait_for_copy(slave, master)
     port = master.standing.port
-    # One message at a time, so that the master stops in the middle.
-    limits = PullLimits(error_pause_ms=50, suspend_ms=500, batch=1, count_max=1)
-    async with Reader(group, limits=limits) as reader:
+    # One message at a time, so that the master goes in the middle.
+    flow = Flow(error_pause=0.05, hold=0.5, batch=1, count_max=1)
+    async with Reader(group, flow=flow) as reader:
         await wait_until(lambda: len(reader.seen) >= 5)
         await kill(group, master)
         await wait_until(lambda: len(reader.seen) == 40, "the rest comes from the slave")
@@ -200,10 +200,9 @@ async def test_an_ordered_consumer_goes_on_with_the_next_master(group: Group, ma
         group="readers",
         options=OPTIONS,
         start="earliest",
-        limits=PullLimits(error_pause_ms=50, suspend_ms=500, span_max=None),
-        offsets_interval_ms=20,
-        rebalance_interval_ms=100,
-        lock_interval_ms=100,
+        flow=Flow(error_pause=0.05, hold=0.5, span_max=None),
+        offsets=Offsets(interval=0.02),
+        rebalance=Rebalance(interval=0.1, lock_interval=0.1),
     )
 
     async def take(message: Any) -> None:
@@ -240,8 +239,8 @@ async def test_consumers_follow_the_suggestion_of_the_broker(group: Group, monke
             return answer
 
         monkeypatch.setattr(broker.pull, "_encode_head", count)
-    limits = PullLimits(error_pause_ms=50, suspend_ms=500, batch=10)
-    async with Reader(group, limits=limits) as reader:
+    flow = Flow(error_pause=0.05, hold=0.5, batch=10)
+    async with Reader(group, flow=flow) as reader:
         await wait_until(lambda: len(reader.seen) == 100)
     assert set(reader.seen.values()) == {1}
     assert given[slave] >= 80

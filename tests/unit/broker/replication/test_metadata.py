@@ -9,7 +9,6 @@ import pytest
 from eruca._broker.options import BrokerRole
 from eruca._broker.replication.metadata import Metadata
 from eruca._broker.replication.tables import CopiedTables
-from eruca._broker.sending.once import OnceMark
 from eruca._net.handlers import HandlerTable, Reply, refuse_unknown
 from eruca._net.server import Server, ServerSettings
 from eruca._wire.bodies import (
@@ -27,6 +26,7 @@ from eruca._wire.bodies import (
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import BrokerConfigAnswerHeader, TopicHeader, UpdateConsumerOffsetHeader
 from eruca._wire.names import TIMER_TOPIC
+from eruca._wire.once import OnceMark
 from tests.unit.broker.delivery import send_half, stored
 from tests.unit.broker.peer import Peer
 from tests.unit.broker.replication.members import Group, ShiftedClock, tail_of, wait_for_copy, wait_until

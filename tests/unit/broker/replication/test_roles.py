@@ -109,7 +109,7 @@ async def test_a_promotion_outlasts_a_restart(group: Group) -> None:
 async def test_an_old_epoch_does_not_begin(group: Group) -> None:
     _, slave = await make_pair(group)
     await wait_until(lambda: slave.replication.roles.epoch == 1)
-    with pytest.raises(StoreError, match="epoch 1 cannot begin"):
+    with pytest.raises(StoreError, match="epoch 1 cannot start"):
         await slave.replication.roles.become_master(1, why="the test says so")
     assert slave.standing.state == SLAVE
     await wait_until(lambda: slave.replication.follower.state.connected)

@@ -117,7 +117,7 @@ async def test_nobody_makes_a_broker_follow_a_stranger(group: Group, elsewhere: 
     await fill(elsewhere, stranger, 3, word=b"theirs")
     header = ChangeRoleHeader(SLAVE, 2000, True, master_address=stranger.standing.address)
     code, remark = await group.connect(master).refused(RequestCode.CHANGE_ROLE, header)
-    assert code == ResponseCode.SYSTEM_ERROR and "another store" in remark
+    assert code == ResponseCode.SYSTEM_ERROR and "a different store" in remark
     assert master.standing.state == MASTER and master.store.lineage.record.role == ""
     nobody = ChangeRoleHeader(SLAVE, 2000, True, master_address=f"127.0.0.1:{find_port()}")
     await group.connect(master).refused(RequestCode.CHANGE_ROLE, nobody)
@@ -169,7 +169,7 @@ async def test_a_slave_with_a_log_of_its_own_is_never_cut_for_a_stranger(
         ours = await group.add(0)
     # A master's store, whose configuration was changed to that of a slave.
     slave = await elsewhere.add(0, BrokerRole.SLAVE, nameservers=group.nameserver.address)
-    await wait_until(lambda: "another store" in caplog.text, "it says why")
+    await wait_until(lambda: "a different store" in caplog.text, "it says why")
     assert len(bodies_of(slave)) == 101 and bodies_of(slave)[0] == b"theirs 0"
     assert slave.store.lineage.record.diverged == []
     assert set(slave.topics.snapshot().topic_config_table) >= {"T"}

@@ -1,0 +1,58 @@
+"""Telling a user's function which queues were assigned and which are revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Iterable
+
+from eruca._client.group.settings import OnChange
+from eruca._client.namespaces import unwrap_queue
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.names import RETRY_PREFIX
+
+log = logging.getLogger(__name__)
+
+
+class QueueChanges:
+    """Calls the listener of one consumer. Each queue is told as assigned once before it is told as revoked."""
+
+    def __init__(self, listener: OnChange | None, namespace: str) -> None:
+        self._listener = listener
+        self._namespace = namespace
+        # Told as assigned, and not as revoked since.
+        self._told: set[MessageQueue] = set()
+
+    async def tell(self, assigned: Iterable[MessageQueue], revoked: Iterable[MessageQueue]) -> None:
+        """Call the listener with what is new, and wait for it. What it raises is logged and goes no further."""
+        if self._listener is None:
+            return
+        came = [queue for queue in assigned if not queue.topic.startswith(RETRY_PREFIX) and queue not in self._told]
+        went = [queue for queue in revoked if queue in self._told]
+        if not came and not went:
+            return
+        self._told.update(came)
+        self._told.difference_update(went)
+        try:
+            result = self._listener(self._show(came), self._show(went))
+            if inspect.isawaitable(result):
+                await result
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # the consumer closes
+            log.exception("what the listener for queues waited for was cancelled")
+        except Exception:
+            log.exception("the listener for queues failed")
+
+    async def tell_last(self, timeout_s: float) -> None:
+        """Tell that every queue is revoked, because the consumer closes."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.tell([], list(self._told))
+        except TimeoutError:
+            log.warning("the listener for queues did not return within %.0f s", timeout_s)
+
+    def _show(self, queues: list[MessageQueue]) -> list[MessageQueue]:
+        return sorted([unwrap_queue(self._namespace, queue) for queue in queues])

@@ -1,0 +1,144 @@
+"""Subscriptions by regular expression: topics that match are found, followed when they come, and left when they go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from eruca._client.group.balance import Balance
+from eruca._client.group.subscriptions import Subscription, TopicPattern, make_subscription
+from eruca._client.namespaces import unwrap, wrap
+from eruca._client.session.session import Session
+from eruca._ground.limits import REGISTRATION_TOPICS_MAX
+from eruca._ground.repeating import Repeating
+from eruca._wire.bodies import ClusterInfo, TopicList
+from eruca._wire.catalog import decode_answer
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import EmptyHeader
+from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from eruca.errors import ErucaError, RequestRefused, WireError
+
+log = logging.getLogger(__name__)
+
+# How often topics are listed, unless the group looks at its queues more often.
+_LOOK_S = 5.0
+# So often in a row a topic must be missing: a broker that restarts takes its topics away for a moment.
+_MISSED_MAX = 3
+_REPLY_SUFFIX = "_REPLY_TOPIC"
+
+
+class Discovery:
+    """Keeps the subscriptions of one consumer in step with the topics that match its patterns."""
+
+    def __init__(
+        self,
+        session: Session,
+        patterns: Sequence[TopicPattern],
+        subscriptions: dict[str, Subscription],
+        balance: Balance,
+        interval_s: float,
+        on_found: Callable[[str, TopicPattern], None],
+    ) -> None:
+        self._session = session
+        self._namespace = session.options.namespace
+        self._patterns = patterns
+        self._subscriptions = subscriptions
+        self._balance = balance
+        # Is told of a topic, as the broker knows it, before anything of it is consumed.
+        self._on_found = on_found
+        # Topics that are subscribed because they match, and how often in a row each was missing.
+        self.found: dict[str, int] = {}
+        self._has_looked = False
+        self._looking = Repeating(
+            "the search for topics that match", self._follow, lambda: min(_LOOK_S, interval_s), level=logging.WARNING
+        )
+
+    async def begin(self) -> None:
+        """Find the topics that are there now. When no name server answers, they are found later."""
+        try:
+            await self._look()
+        except ErucaError as error:
+            log.warning("topics that match cannot be found yet: %s", error)
+
+    def start(self) -> None:
+        """Look again and again."""
+        self._looking.start()
+
+    async def stop(self) -> None:
+        """Look no more, and forget what was found."""
+        await self._looking.stop()
+        for topic in self.found:
+            self._session.routes.unwatch(topic)
+            self._subscriptions.pop(topic, None)
+        self.found.clear()
+
+    async def _follow(self) -> None:
+        if await self._look():
+            await self._session.heartbeat()  # brokers take the new subscriptions from it
+            self._balance.wake()
+
+    async def _look(self) -> bool:
+        """List the topics once; True when the subscriptions have changed. Raises ErucaError."""
+        matching = await self._list_matching()
+        new = {topic: pattern for topic, pattern in matching.items() if topic not in self._subscriptions}
+        for topic, pattern in new.items():
+            self._add(topic, pattern)
+        gone = self._list_gone(matching)
+        for topic in gone:
+            self._remove(topic)
+        self._has_looked = True
+        self._balance.set_topics(self._subscriptions)
+        return bool(new or gone)
+
+    def _add(self, topic: str, pattern: TopicPattern) -> None:
+        session = self._session
+        self._on_found(topic, pattern)
+        self._subscriptions[topic] = make_subscription(topic, pattern.wanted, session.clock.now_ms())
+        self.found[topic] = 0
+        if self._has_looked:
+            log.info("topic %s matches %s and is consumed from now on", topic, pattern.pattern.pattern)
+            # It was made while the group was listening: all its messages are for it.
+            self._balance.first_seen.setdefault(topic, frozenset())
+            session.routes.watch(topic)
+
+    def _remove(self, topic: str) -> None:
+        log.info("topic %s is gone and not consumed any more", topic)
+        del self.found[topic]
+        self._subscriptions.pop(topic, None)
+        self._balance.first_seen.pop(topic, None)
+        self._session.routes.unwatch(topic)
+
+    def _list_gone(self, matching: dict[str, TopicPattern]) -> list[str]:
+        for topic in self.found:
+            self.found[topic] = 0 if topic in matching else self.found[topic] + 1
+        return [topic for topic, missed in self.found.items() if missed >= _MISSED_MAX]
+
+    async def _list_matching(self) -> dict[str, TopicPattern]:
+        body = await self._ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        topics = body.topic_list if isinstance(body, TopicList) else []
+        if len(topics) > REGISTRATION_TOPICS_MAX:
+            raise WireError(f"a name server lists {len(topics)} topics, at most {REGISTRATION_TOPICS_MAX} are read")
+        found = {topic: pattern for topic in topics if (pattern := self._match(topic)) is not None}
+        if found.keys() - self._subscriptions.keys():
+            # Brokers have topics that are called like themselves and like their clusters.
+            info = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+            if isinstance(info, ClusterInfo):
+                for name in (*info.broker_addr_table, *info.cluster_addr_table):
+                    found.pop(name, None)
+        return found
+
+    def _match(self, topic: str) -> TopicPattern | None:
+        """The first pattern that matches the whole name of a topic; none does for topics of the system."""
+        if is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic.endswith(_REPLY_SUFFIX):
+            return None
+        name = unwrap(self._namespace, topic)
+        if wrap(self._namespace, name) != topic:
+            return None  # of another namespace
+        return next((known for known in self._patterns if known.pattern.fullmatch(name)), None)
+
+    async def _ask(self, code: RequestCode) -> object:
+        server, answer = await self._session.routes.ask_nameserver(lambda: make_request(code, EmptyHeader()))
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
+        return decode_answer(code, answer)[1]

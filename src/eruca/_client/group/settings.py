@@ -1,0 +1,149 @@
+"""What a consumer is told about its work, in groups: flow, retries, rebalancing, offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from eruca._core.allocation import Strategy, find_strategy
+from eruca._ground.durations import Duration, to_seconds
+from eruca._ground.limits import START_SECONDS_MAX
+from eruca._wire.bodies import MessageQueue
+from eruca.errors import ConfigError
+
+# Where a group begins that has never consumed a queue.
+Start: TypeAlias = Literal["latest", "earliest"] | datetime
+# Called with the queues that were assigned to this consumer and with those that are revoked from it.
+OnChange: TypeAlias = Callable[[list[MessageQueue], list[MessageQueue]], Awaitable[None] | None]
+
+# The least and the most seconds an ordered queue may be suspended, as in Java.
+_SUSPEND_S = (0.01, 30.0)
+_BATCH_MAX = 1024
+# Shorter intervals would keep the event loop busy with nothing else.
+_INTERVAL_S_MIN = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """How much is pulled at once, and how much may wait to be consumed."""
+
+    # Messages asked for with one pull.
+    batch: int = 32
+    # Of one queue: above any of these three it is not pulled until some messages are done.
+    count_max: int = 1000
+    bytes_max: int = 100 * 1024 * 1024
+    # The most offsets between the first and the last message not done; None is no bound. Ordered handlers have none.
+    span_max: int | None = 2000
+    # Pull consumers: the most messages fetched ahead, of all queues together.
+    cached_max: int = 10_000
+    # Ordered handlers: the most queues in work at the same time.
+    ordered_concurrency: int = 20
+    # How long the broker holds a pull of an empty queue, and how long its answer may take. PullConsumer: 20 s.
+    hold: Duration = 15.0
+    timeout: Duration = 30.0
+    # The pause after a pull that failed, and the pause between two pulls.
+    error_pause: Duration = 1.0
+    interval: Duration = 0.0
+
+    def __post_init__(self) -> None:
+        check_count("Flow.batch", self.batch, most=_BATCH_MAX)
+        check_count("Flow.count_max", self.count_max)
+        check_count("Flow.bytes_max", self.bytes_max)
+        if self.span_max is not None:
+            check_count("Flow.span_max", self.span_max)
+        check_count("Flow.cached_max", self.cached_max)
+        check_count("Flow.ordered_concurrency", self.ordered_concurrency)
+        to_seconds("Flow.hold", self.hold)
+        to_seconds("Flow.timeout", self.timeout, at_least=_INTERVAL_S_MIN)
+        to_seconds("Flow.error_pause", self.error_pause)
+        to_seconds("Flow.interval", self.interval)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """What happens with messages whose handler fails or takes too long."""
+
+    # Deliveries before a message is a dead letter, the first one included. None: 17, as in Java; ordered: no end.
+    max_deliveries: int | None = None
+    # Concurrent handlers: after this time the message is delivered again, as after a failure.
+    handler_timeout: Duration = 900.0
+    # Ordered handlers: the pause before the same message is tried again.
+    suspend: Duration = 1.0
+
+    def __post_init__(self) -> None:
+        if self.max_deliveries is not None:
+            check_count("Retry.max_deliveries", self.max_deliveries)
+        to_seconds("Retry.handler_timeout", self.handler_timeout, at_least=_INTERVAL_S_MIN)
+        least, most = _SUSPEND_S
+        if to_seconds("Retry.suspend", self.suspend, at_least=least) > most:
+            raise ConfigError(f"Retry.suspend={self.suspend!r}: must be between {least:g} and {most:g} seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalance:
+    """How the queues of a group are divided among its members."""
+
+    # A name, or an object of `eruca.strategies`.
+    strategy: str | Strategy = "average"
+    # How often a member looks whether its queues are still its own. Changes of the group are told at once.
+    interval: Duration = 20.0
+    # Ordered handlers: how often the locks of their queues are renewed.
+    lock_interval: Duration = 20.0
+    # An async or plain function, called with (assigned, revoked). Revoked queues are committed after it returns.
+    on_change: OnChange | None = None
+
+    def __post_init__(self) -> None:
+        self.find_strategy()
+        to_seconds("Rebalance.interval", self.interval, at_least=_INTERVAL_S_MIN)
+        to_seconds("Rebalance.lock_interval", self.lock_interval, at_least=_INTERVAL_S_MIN)
+        if self.on_change is not None and not callable(self.on_change):
+            raise ConfigError(f"Rebalance.on_change={self.on_change!r}: expected a function")
+
+    def find_strategy(self) -> Strategy:
+        """The strategy itself. Raises ConfigError for a name that is not known."""
+        return find_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offsets:
+    """How often a consumer commits, and where the offsets of broadcast consumers are kept."""
+
+    # What a crash repeats is what was done since the last commit. PullConsumer: 5 s.
+    interval: Duration = 1.0
+    # Broadcast consumers keep their offsets in files here.
+    directory: Path = Path("~/.rocketmq_offsets")
+
+    def __post_init__(self) -> None:
+        to_seconds("Offsets.interval", self.interval, at_least=_INTERVAL_S_MIN)
+        if not isinstance(self.directory, Path):
+            raise ConfigError(f"Offsets.directory={self.directory!r}: expected a Path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """How a consumer takes part in its group."""
+
+    start: Start = "latest"
+    # Every member gets every message.
+    broadcast: bool = False
+    flow: Flow = field(default_factory=Flow)
+    retry: Retry = field(default_factory=Retry)
+    rebalance: Rebalance = field(default_factory=Rebalance)
+    offsets: Offsets = field(default_factory=Offsets)
+    # How long handlers may go on when the consumer closes.
+    drain_s: float = 30.0
+    # How long a start waits for queues and for where to begin in them.
+    start_seconds_max: float = START_SECONDS_MAX
+
+
+def check_count(name: str, count: object, *, most: int | None = None) -> int:
+    """Return a count that is at least 1. Raises ConfigError, with the name of the argument, for anything else."""
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise ConfigError(f"{name}={count!r}: expected a whole number, not {type(count).__name__}")
+    if count < 1 or (most is not None and count > most):
+        bounds = "at least 1" if most is None else f"between 1 and {most}"
+        raise ConfigError(f"{name}={count}: must be {bounds}")
+    return count

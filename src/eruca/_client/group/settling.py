@@ -1,0 +1,47 @@
+"""What becomes of single messages, as whoever works on them says: done, later, or a dead letter."""
+
+from __future__ import annotations
+
+import logging
+
+from eruca._client.group.inbox import Inbox
+from eruca._client.group.redelivery import Redelivery
+from eruca._client.message import Message
+from eruca.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+class Settlement:
+    """Takes the acknowledgements of the messages of one queue. What is said of a queue that is lost has no effect."""
+
+    def __init__(
+        self, inbox: Inbox, redelivery: Redelivery, *, broadcast: bool = False, in_order: bool = False
+    ) -> None:
+        self._inbox = inbox
+        self._redelivery = redelivery
+        self._broadcast = broadcast
+        self._in_order = in_order
+
+    async def ack(self, message: Message) -> None:
+        """It is done. The offset moves on as soon as everything before it is done too."""
+        if not self._inbox.dropped:
+            self._inbox.finish(message.offset)
+
+    async def retry(self, message: Message, delay_level: int) -> None:
+        """It comes again later; a level below 0 makes it a dead letter. Raises ErucaError."""
+        if self._in_order and delay_level >= 0:
+            raise ConfigError(
+                "a single message of an ordered queue cannot be retried: those behind it would overtake it",
+                hint="raise an exception or return Outcome.LATER: what is not acknowledged is tried again in order",
+            )
+        inbox, record = self._inbox, message.record
+        if inbox.dropped or not inbox.process.is_open(message.offset):
+            return
+        if self._broadcast:
+            log.warning("broadcast message at %s, offset %d, failed and is dropped", inbox.queue, message.offset)
+        elif self._in_order:
+            await self._redelivery.bury(record, message.delivery)
+        else:
+            await self._redelivery.send_back(record, inbox.queue, delay_level)
+        inbox.finish(message.offset)

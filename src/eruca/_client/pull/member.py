@@ -1,0 +1,114 @@
+"""A pull consumer as its session and its messages see it."""
+
+from __future__ import annotations
+
+from eruca._client.group.observing import ConsumeObserver
+from eruca._client.group.redelivery import DELIVERIES_MAX, Redelivery
+from eruca._client.group.running import describe_member, describe_running
+from eruca._client.group.settings import GroupSettings
+from eruca._client.group.subscriptions import Subscription, TopicPattern
+from eruca._client.message import Message
+from eruca._client.pull.holdings import PullInbox
+from eruca._client.pull.membership import PullMembership
+from eruca._client.session.session import Session
+from eruca._wire.bodies import (
+    ConsumeDirectlyResult,
+    ConsumerData,
+    ConsumeResult,
+    ConsumerRunningInfo,
+    ConsumeType,
+    MessageQueue,
+)
+from eruca._wire.record import Record
+from eruca.errors import ClientClosed
+
+
+class PullMember:
+    """The inside of a PullConsumer, which is what users see."""
+
+    def __init__(
+        self, group: str, settings: GroupSettings, subscriptions: dict[str, Subscription], patterns: list[TopicPattern]
+    ) -> None:
+        self.group = group
+        self.settings = settings
+        self.subscriptions = subscriptions
+        self.patterns = patterns
+        self.started_ms = 0
+        # While the consumer is started.
+        self.membership: PullMembership | None = None
+        self._observer = ConsumeObserver(group)
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Does it share the queues of its topics with other members, and not assign them by itself?"""
+        return bool(self.subscriptions or self.patterns)
+
+    def require_started(self) -> PullMembership:
+        """What a started consumer has. Raises ClientClosed."""
+        if self.membership is None:
+            raise ClientClosed(
+                "the consumer is not started", hint="use `async with PullConsumer(...)`, or await start()"
+            )
+        self.membership.session.check_loop()
+        return self.membership
+
+    @property
+    def session(self) -> Session:
+        """The session of a started consumer. Raises ClientClosed."""
+        return self.require_started().session
+
+    @property
+    def inboxes(self) -> dict[MessageQueue, PullInbox]:
+        """The state of each queue that is ours; empty when the consumer is not started."""
+        return {} if self.membership is None else self.membership.holdings.inboxes
+
+    # -- what messages ask -------------------------------------------------------------------------------------------
+
+    async def ack(self, message: Message) -> None:
+        """Nothing to do: what is done is said by the next poll, or by `commit`."""
+
+    async def retry(self, message: Message, delay_level: int) -> None:
+        """Have a message delivered to the group again; a level below 0 makes it a dead letter. Raises ErucaError."""
+        redelivery = Redelivery(self.session, self.group, self.settings.retry.max_deliveries or DELIVERIES_MAX)
+        await redelivery.send_back(message.record, message.queue, delay_level)
+
+    # -- what the session asks ---------------------------------------------------------------------------------------
+
+    def describe(self) -> ConsumerData:
+        """What heartbeats say."""
+        kind = ConsumeType.CONSUME_ACTIVELY
+        return describe_member(self.group, kind, self.settings, self.subscriptions.values())
+
+    def wake(self) -> None:
+        """Look again which queues are ours."""
+        if self.membership is not None:
+            self.membership.wake()
+
+    def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """How far we are."""
+        return {queue: inbox.position for queue, inbox in self.inboxes.items() if queue.topic == topic}
+
+    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """An operator moved the group: forget what was fetched and go on from the new offsets."""
+        if self.membership is not None:
+            await self.membership.reset(topic, offsets)
+
+    async def consume_directly(self, record: Record, broker: str) -> ConsumeDirectlyResult:
+        """Refuse: there is no handler that could work on a message."""
+        return ConsumeDirectlyResult(
+            consume_result=ConsumeResult.CR_THROW_EXCEPTION, remark="a pull consumer has no handler"
+        )
+
+    def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
+        """What the console shows of this consumer."""
+        return describe_running(
+            self.session,
+            self.group,
+            ConsumeType.CONSUME_ACTIVELY,
+            self.settings,
+            self.subscriptions.values(),
+            self.inboxes,
+            self._observer,
+            started_ms=self.started_ms,
+            stacks=stacks,
+        )

@@ -1,0 +1,44 @@
+"""What Spark finds when it looks for data sources: a source, or one that says why it cannot be used.
+
+Spark imports every package named `pyspark_*` and takes its `DefaultSource`. A package that raises hides the sources of
+all others, so a missing requirement is reported only when a query uses the source.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+from eruca._spark.requirements import require
+from eruca.errors import ConfigError
+
+
+def find_source(format_name: str, module: str, name: str) -> type[DataSource]:
+    """Return a data source, or a stand-in of the same name whose use raises ImportError."""
+    who = f'format("{format_name}")'
+    try:
+        for package in ("numpy", "pyarrow"):
+            require(package, who, "spark")
+        source: type[DataSource] = getattr(importlib.import_module(module), name)
+    except ConfigError as error:
+        return _make_unusable(format_name, str(error))
+    except ImportError as error:
+        return _make_unusable(format_name, f"{who} cannot be loaded: {error}")
+    return source
+
+
+def _make_unusable(format_name: str, problem: str) -> type[DataSource]:
+    class UnusableSource(DataSource):
+        """Says what is missing as soon as a query uses it."""
+
+        def __init__(self, options: Any) -> None:
+            raise ImportError(problem)
+
+        @classmethod
+        def name(cls) -> str:
+            """What users write in `format(...)`."""
+            return format_name
+
+    return UnusableSource

@@ -1,0 +1,51 @@
+"""Handlers are typed: mypy takes the right ones and refuses the wrong ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+HEAD = """
+from eruca import Consumer, Message, Outcome, sync
+consumer = Consumer("127.0.0.1:9876", group="g")
+plain = sync.Consumer("127.0.0.1:9876", group="g")
+"""
+GOOD = [
+    '@consumer.handler("a")\nasync def f{n}(message: Message) -> None: ...',
+    '@consumer.handler("a")\nasync def f{n}(message: Message) -> Outcome | None: return Outcome.DEAD',
+    '@consumer.handler("a")\ndef f{n}(message: Message) -> None: ...',
+    '@consumer.handler("a", batch=8)\nasync def f{n}(messages: list[Message]) -> None: ...',
+    '@consumer.handler("a", batch=8)\ndef f{n}(messages: list[Message]) -> Outcome: return Outcome.DONE',
+    '@plain.handler("a")\ndef f{n}(message: sync.Message) -> None: ...',
+    '@plain.handler("a")\nasync def f{n}(message: Message) -> None: ...',
+    '@plain.handler("a", batch=8)\ndef f{n}(messages: list[sync.Message]) -> None: ...',
+]
+BAD = [
+    '@consumer.handler("a")\nasync def f{n}(message: Message) -> bool: return True',
+    '@consumer.handler("a")\ndef f{n}(message: Message) -> bool: return True',
+    '@consumer.handler("a")\nasync def f{n}(messages: list[Message]) -> None: ...',
+    '@consumer.handler("a", batch=8)\nasync def f{n}(message: Message) -> None: ...',
+    '@consumer.handler("a")\nasync def f{n}() -> None: ...',
+    '@consumer.handler("a")\nasync def f{n}(message: str) -> None: ...',
+    '@plain.handler("a")\ndef f{n}(message: sync.Message) -> bool: return True',
+    '@plain.handler("a")\ndef f{n}(message: Message) -> None: ...',
+    '@plain.handler("a", batch=8)\ndef f{n}(message: sync.Message) -> None: ...',
+]
+
+
+def test_mypy_sees_wrong_handlers(tmp_path: Path) -> None:
+    parts = [HEAD.strip(), *[part.format(n=number) for number, part in enumerate(GOOD + BAD)]]
+    script = tmp_path / "handlers.py"
+    script.write_text("\n".join(parts) + "\n")
+    # The cache of the project, so that only the snippets are read anew.
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(script)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    errors = [line for line in done.stdout.splitlines() if "handlers.py:" in line and ": error:" in line]
+    lines = {int(line.split(":")[1]) for line in errors}
+    first = len(HEAD.strip().splitlines()) + 1
+    starts = [first + 2 * number for number in range(len(GOOD + BAD))]
+    refused = [number for number, start in enumerate(starts) if lines & {start, start + 1}]
+    assert refused == list(range(len(GOOD), len(GOOD + BAD))), done.stdout + done.stderr

@@ -1,0 +1,103 @@
+"""Settings of consumers: what cannot be is refused when it is given, by an error that names the argument."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eruca import Consumer, Flow, Offsets, PullConsumer, Rebalance, Retry, ScheduledPull
+from eruca._client.message import Message
+from eruca._wire.bodies import MessageQueue
+from eruca._wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, encode_properties
+from eruca._wire.record import Record
+from eruca.errors import ConfigError, SerializationError
+from eruca.serializers import json_deserializer
+
+SERVER = "127.0.0.1:9876"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Retry(max_deliveries=0), "Retry.max_deliveries=0: must be at least 1"),
+        (lambda: Retry(max_deliveries=True), "Retry.max_deliveries=True: expected a whole number"),
+        (lambda: Retry(handler_timeout=-1), "Retry.handler_timeout=-1"),
+        (lambda: Retry(suspend=31), "Retry.suspend=31: must be between 0.01 and 30 seconds"),
+        (lambda: Flow(batch=0), "Flow.batch=0"),
+        (lambda: Flow(batch=5000), "Flow.batch=5000: must be between 1 and 1024"),
+        (lambda: Flow(span_max=0), "Flow.span_max=0"),
+        (lambda: Flow(hold=-1), "Flow.hold=-1"),
+        (lambda: Flow(timeout=0), "Flow.timeout=0"),
+        (lambda: Flow(ordered_concurrency=0), "Flow.ordered_concurrency=0"),
+        (lambda: Rebalance(interval=0), "Rebalance.interval=0"),
+        (lambda: Rebalance(strategy="averge"), "average"),
+        (lambda: Rebalance(on_change="no"), "Rebalance.on_change='no': expected a function"),  # type: ignore[arg-type]
+        (lambda: Offsets(interval="1s"), "Offsets.interval='1s': expected a duration"),  # type: ignore[arg-type]
+        (lambda: Offsets(directory="here"), "Offsets.directory='here'"),  # type: ignore[arg-type]
+        (lambda: Consumer(SERVER, group="g", drain=-1), "drain=-1"),
+        (lambda: Consumer(SERVER, group="g", start="first"), "start='first'"),  # type: ignore[arg-type]
+        (lambda: PullConsumer(SERVER, group="g", poll_batch=0), "poll_batch=0"),
+        (lambda: ScheduledPull(SERVER, group="g", threads=0), "threads=0"),
+        (lambda: ScheduledPull(SERVER, group="g", delay=-1), "delay=-1"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        make()
+
+
+def test_durations_are_timedeltas_or_seconds() -> None:
+    made: list[Any] = [
+        Flow(hold=timedelta(seconds=2), interval=0),
+        Retry(handler_timeout=timedelta(minutes=5)),
+        Rebalance(interval=timedelta(seconds=1), lock_interval=3),
+        Offsets(interval=timedelta(milliseconds=5), directory=Path("here")),
+    ]
+    assert made[0].hold == timedelta(seconds=2)
+    Consumer(SERVER, group="g", drain=timedelta(seconds=3), retry=made[1], rebalance=made[2], offsets=made[3])
+
+
+def test_a_consumer_says_who_it_is() -> None:
+    consumer = Consumer(SERVER, group="billing", subscribe=["orders", "bills"])
+    assert repr(consumer) == "<Consumer of group billing, topics orders, bills, not started>"
+    matching = PullConsumer(SERVER, group="billing", subscribe=re.compile("orders-.*"))
+    assert repr(matching) == "<PullConsumer of group billing, topics 'orders-.*', not started>"
+    assert repr(ScheduledPull(SERVER, group="g")) == "<ScheduledPull of group g, topics (none), not started>"
+
+
+def make_message(body: bytes, properties: dict[str, str], decode: Any = None) -> Message:
+    record = Record("%DLQ%billing", body=body, properties=encode_properties(properties), reconsume_times=3)
+    return Message(record, MessageQueue("b", 0, "%DLQ%billing"), decode=decode)
+
+
+def test_a_dead_letter_says_where_it_is_from() -> None:
+    message = make_message(b"x", {RETRY_TOPIC: "orders", ORIGIN_MESSAGE_ID: "7F01"})
+    assert (message.topic, message.origin_topic, message.origin_id) == ("%DLQ%billing", "orders", "7F01")
+    assert message.delivery == 4
+
+
+def test_a_value_is_decoded_once_and_when_it_is_read() -> None:
+    calls: list[bytes] = []
+
+    def decode(body: bytes) -> object:
+        calls.append(body)
+        return json_deserializer()(body)
+
+    message = make_message(b'{"a": 1}', {}, decode)
+    assert calls == []
+    assert (message.value, message.value) == ({"a": 1}, {"a": 1})
+    assert calls == [b'{"a": 1}']
+    assert make_message(b"plain", {}).value == b"plain"
+
+
+@pytest.mark.parametrize("decode", [json_deserializer(), lambda body: {}[body]])
+def test_a_body_that_cannot_be_decoded_names_its_message(decode: Any) -> None:
+    message = make_message(b"{", {}, decode)
+    for _ in range(2):
+        with pytest.raises(SerializationError, match=r"the body of <Message .* cannot be decoded"):
+            message.value  # noqa: B018
