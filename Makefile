@@ -130,12 +130,17 @@ docs: $(READY) ## write docs/CONFIG.md from the options and docs/API_NAMES.md fr
 
 # --- quality -----------------------------------------------------------------------------------------------------
 
+.PHONY: generate
+generate: $(READY) ## write the plain clients again from the async ones
+	@$(PY) -m tools.plainclients
+
 .PHONY: lint
-lint: $(READY) ## ruff (rules and format), mypy --strict, direction of imports, tidiness
+lint: $(READY) ## ruff (rules and format), mypy --strict, direction of imports, plain clients up to date, tidiness
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(PY) -m tools.plainclients --check
 	@$(PYTEST) -q tests/test_tidy.py
 
 .PHONY: test

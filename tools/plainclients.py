@@ -6,8 +6,9 @@ event loop of the plain clients, and waits for the result.
 
 What differs is written by hand, in the base class of the generated one. A method `_plain_NAME` there is what the
 generated method NAME calls instead of the twin; its return type, and its docstring if it has one, replace those of the
-twin. A method `_plain_NAME` for an argument NAME of the constructor converts that argument. What the docstring of the base
-class says after its first paragraph is added to the docstring of the client.
+twin. A method `_plain_NAME` for an argument NAME of the constructor converts that argument. What the docstring of the
+base class says after its first paragraph is added to the docstring of the client. A type that both modules know is the
+one of the base class's module.
 """
 
 from __future__ import annotations
@@ -33,8 +34,6 @@ _PLAIN_WORDS: Final = (
 )
 # Every plain client has these from its base class.
 _OF_BASE: Final = {"start", "close", "run", "options", "group"}
-# Types with a plain twin, and the module that has it.
-_TWINS: Final = {"Message": f"{SYNC}.base", "PullResult": f"{SYNC}.pulling", "PullConsumer": f"{SYNC}.pullconsumer"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -80,6 +79,17 @@ class Module:
         self.modules = {
             alias.name for node in ast.walk(self._tree) if isinstance(node, ast.Import) for alias in node.names
         }
+        self._defined = {node.name for node in self._tree.body if isinstance(node, ast.ClassDef)} | {
+            target.id
+            for node in self._tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+
+    def knows(self, name: str) -> bool:
+        """Is this the name of something in this module?"""
+        return name in self.imported or name in self.modules or name in self._defined
 
     def find_class(self, name: str) -> ast.ClassDef:
         """The class of this name."""
@@ -101,8 +111,11 @@ class Writer:
         self._base = Module(f"{SYNC}.{client.base_module}")
         self._class = self._source.find_class(client.name)
         self._base_class = self._base.find_class(client.base)
-        self._by_hand = {node.name: node for node in _list_functions(self._base_class)}
+        self._shared = Module(f"{SYNC}.base")
+        bases = [*map(self._shared.find_class, ("PlainClient", "RunningClient")), self._base_class]
+        self._by_hand = {node.name: node for base in bases for node in _list_functions(base)}
         self._imports: set[str] = set()
+        self._overloaded: set[str] = set()
 
     def write(self) -> str:
         """The source of the module, not yet formatted."""
@@ -149,7 +162,12 @@ class Writer:
         decorators = {ast.unparse(each) for each in node.decorator_list}
         if "overload" in decorators:
             self._imports.add("from typing import overload")
-            return f"@overload\n{self._write_head(node, node)} ..."
+            head = self._write_head(node, node)
+            # The first one is for a literal that is also what the next one takes, as in the async class.
+            if node.name not in self._overloaded:
+                head = head.replace("(", "(  # type: ignore[overload-overlap]\n", 1)
+            self._overloaded.add(node.name)
+            return f"@overload\n{head} ..."
         doc = (by_hand and ast.get_docstring(by_hand)) or make_plain(ast.get_docstring(node) or "")
         if not doc:
             raise ValueError(f"{node.name} has no docstring")
@@ -164,20 +182,21 @@ class Writer:
 
     def _write_head(self, node: Function, returning: Function) -> str:
         """The line with `def`: the arguments of one function, and the return type of it or of another."""
-        self._note_names(self._source, node.args)
+        self._note_names(node.args)
         returns = ""
         if returning.returns is not None:
-            self._note_names(self._source if returning is node else self._base, returning.returns)
+            self._note_names(returning.returns)
             returns = f" -> {ast.unparse(returning.returns)}"
         return f"def {node.name}({ast.unparse(node.args)}){returns}:"
 
-    def _note_names(self, module: Module, annotated: ast.AST) -> None:
+    def _note_names(self, annotated: ast.AST) -> None:
         for each in ast.walk(annotated):
             if isinstance(each, ast.Name) and not hasattr(builtins, each.id):
-                if each.id in _TWINS and module is self._source:
-                    self._imports.add(f"from {_TWINS[each.id]} import {each.id}")
+                if each.id == "Message":
+                    module = self._shared
                 else:
-                    self._imports.add(module.write_import(each.id))
+                    module = self._base if self._base.knows(each.id) else self._source
+                self._imports.add(module.write_import(each.id))
 
     def _write_body(self, node: Function, decorators: set[str]) -> str:
         given = ", ".join(self._list_arguments(node))
@@ -198,11 +217,11 @@ class Writer:
         match returns:
             case "None":
                 return call
-            case "Message" | "PullResult":
-                return f"return {returns}({call}, self)"
+            case "Message":
+                return f"return Message({call}, self)"
             case "list[Message]":
                 return f"return [Message(message, self) for message in {call}]"
-        if _TWINS.keys() & set(re.findall(r"\w+", returns)):
+        if "Message" in re.findall(r"\w+", returns):
             raise ValueError(f"{node.name} returns {returns}: {_BY_HAND}{node.name} has to say what that is")
         return f"return {call}"
 

@@ -18,8 +18,10 @@ from eruca._client.produce.transactions import Half, TransactionReceipt
 from eruca._client.sync.base import Message
 from eruca._client.sync.consumer import Consumer
 from eruca._client.sync.producer import Producer
-from eruca._client.sync.pullconsumer import PullConsumer, PullResult
-from eruca._client.sync.scheduledpull import PullContext, ScheduledPull
+from eruca._client.sync.pullconsumer import PullConsumer
+from eruca._client.sync.pulling import PullResult
+from eruca._client.sync.scheduledpull import ScheduledPull
+from eruca._client.sync.scheduling import PullContext
 from eruca._client.sync.transactions import TransactionalProducer
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import RetryLater

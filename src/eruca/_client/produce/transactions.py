@@ -71,14 +71,15 @@ class Half:
 class TransactionalProducer(Producer):
     """Sends messages that are seen only when local work succeeded.
 
-    >>> async def check(message):  # may also be a plain function, which then runs in a thread
+    >>> async def check(message):
     ...     return Decision.COMMIT if await was_paid(message.transaction_id) else Decision.ROLLBACK
     >>> async with TransactionalProducer("127.0.0.1:9876", group="payments", check=check) as producer:
     ...     async with producer.transaction("payments", b"...") as half:
     ...         await pay(order, half.transaction_id)
 
     `check` is asked about halves nobody decided, those of other producers of the group too, so it must look at what the
-    local work left behind. What it raises means that it does not know. Other arguments are those of Producer.
+    local work left behind. A plain function runs in a thread. What it raises
+    means that it does not know. Other arguments are those of Producer.
     """
 
     def __init__(

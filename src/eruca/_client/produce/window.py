@@ -10,7 +10,7 @@ class Window:
     """Lets in as much as fits; the rest waits in the order it came."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
-        self._count_max = count_max
+        self.count_max = count_max
         self._bytes_max = bytes_max
         self.count = 0
         self.bytes = 0
@@ -29,7 +29,7 @@ class Window:
 
     def _fits(self, size: int) -> bool:
         # One that is larger than the whole window goes alone.
-        return self.count < self._count_max and (self.bytes + size <= self._bytes_max or not self.count)
+        return self.count < self.count_max and (self.bytes + size <= self._bytes_max or not self.count)
 
     async def enter(self, size: int) -> None:
         """Wait for room."""

@@ -62,10 +62,10 @@ class PullConsumer(Client):
         broadcast: bool = False,
         auto_commit: bool = True,
         poll_batch: int = 10,
-        flow: Flow = Flow(hold=20.0),  # noqa: B008
-        retry: Retry = Retry(),  # noqa: B008
-        rebalance: Rebalance = Rebalance(),  # noqa: B008
-        offsets: Offsets = Offsets(interval=5.0),  # noqa: B008
+        flow: Flow = Flow(hold=20.0),
+        retry: Retry = Retry(),
+        rebalance: Rebalance = Rebalance(),
+        offsets: Offsets = Offsets(interval=5.0),
         deserializer: Decode | None = None,
         watch: Mapping[str, OnQueues] = MappingProxyType({}),
         options: ClientOptions | None = None,

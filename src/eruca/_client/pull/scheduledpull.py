@@ -71,16 +71,16 @@ class ScheduledPull(Client):
         threads: int = 20,
         start: Start = "latest",
         broadcast: bool = False,
-        flow: Flow = Flow(hold=20.0),  # noqa: B008
-        rebalance: Rebalance = Rebalance(),  # noqa: B008
-        offsets: Offsets = Offsets(),  # noqa: B008
+        flow: Flow = Flow(hold=20.0),
+        rebalance: Rebalance = Rebalance(),
+        offsets: Offsets = Offsets(),
         deserializer: Decode | None = None,
         drain: Duration = 30.0,
         options: ClientOptions | None = None,
     ) -> None:
         check_count("threads", threads)
         self.options = choose_options(nameservers, options)
-        self._group = group
+        self.group = group
         self._delay_s = to_seconds("delay", delay)
         self._drain_s = to_seconds("drain", drain)
         self._threads_max = threads
@@ -111,7 +111,7 @@ class ScheduledPull(Client):
 
     def __repr__(self) -> str:
         topics = [unwrap(self.options.namespace, topic) for topic in self._callbacks]
-        return describe_client(self, self._group, topics, was_closed=self._ended.is_set())
+        return describe_client(self, self.group, topics, was_closed=self._ended.is_set())
 
     @property
     def _is_started(self) -> bool:

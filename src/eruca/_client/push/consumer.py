@@ -63,10 +63,10 @@ class Consumer(Client):
         subscribe: Subscribe = (),
         start: Start = "latest",
         broadcast: bool = False,
-        flow: Flow = Flow(),  # noqa: B008
-        retry: Retry = Retry(),  # noqa: B008
-        rebalance: Rebalance = Rebalance(),  # noqa: B008
-        offsets: Offsets = Offsets(),  # noqa: B008
+        flow: Flow = Flow(),
+        retry: Retry = Retry(),
+        rebalance: Rebalance = Rebalance(),
+        offsets: Offsets = Offsets(),
         deserializer: Decode | None = None,
         drain: Duration = 30.0,
         trace: bool | str = False,

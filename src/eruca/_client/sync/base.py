@@ -17,11 +17,13 @@ from signal import SIG_DFL
 from types import FrameType, TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from eruca._client.arguments import check_type
 from eruca._client.group.settings import Rebalance
 from eruca._client.message import Message as AsyncMessage
 from eruca._client.message import ReceivedMessage
 from eruca._client.options import ClientOptions
 from eruca._client.sync.loopthread import Call, LoopThread, find_loop_thread
+from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ClientClosed, ErucaError
 
@@ -85,9 +87,6 @@ class PlainClient(Generic[Twin]):
     def group(self) -> str:
         """The group of the client."""
         return self._twin.group
-
-    def __repr__(self) -> str:
-        return repr(self._twin)
 
     def start(self) -> None:
         """Make ready and begin; `with` does it."""
@@ -158,6 +157,21 @@ class PlainClient(Generic[Twin]):
     def _find_patience(self, timeout: Duration | None) -> float | None:
         """How long a call may take, in seconds, before a loop that is stuck is looked for."""
         return None if timeout is None else to_seconds("timeout", timeout)
+
+    @staticmethod
+    def _plain_rebalance(rebalance: Rebalance) -> Rebalance:
+        """The same, with a plain listener called in a thread of its own: it may block, and use plain clients."""
+        check_type("rebalance", rebalance, Rebalance)
+        listener = rebalance.on_change
+        if listener is None or inspect.iscoroutinefunction(listener):
+            return rebalance
+
+        async def listen(assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+            result = await asyncio.to_thread(listener, assigned, revoked)
+            if inspect.isawaitable(result):
+                await result
+
+        return replace(rebalance, on_change=listen)
 
     def _call(self, function: Callable[[], Result]) -> Result:
         """Call something of the twin that does not wait, where nothing else happens at the same time."""
@@ -296,15 +310,7 @@ class Message(ReceivedMessage):
             self._client._run(self._twin.bury())
 
 
-def make_listener_plain(rebalance: Rebalance) -> Rebalance:
-    """The same, with a plain listener called in a thread of its own: it may block, and use plain clients."""
-    listener = rebalance.on_change
-    if listener is None or inspect.iscoroutinefunction(listener):
-        return rebalance
-
-    async def listen(assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
-        result = await asyncio.to_thread(listener, assigned, revoked)
-        if inspect.isawaitable(result):
-            await result
-
-    return replace(rebalance, on_change=listen)
+def find_twin(name: str, message: Message) -> AsyncMessage:
+    """The async twin of a message that a user passes. Raises ConfigError, with the name of the argument."""
+    check_type(name, message, Message)
+    return message.twin

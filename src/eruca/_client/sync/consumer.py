@@ -1,42 +1,30 @@
-"""The plain consumer."""
+"""`eruca.sync.Consumer`.
+
+Written by `make generate` from `eruca._client.push.consumer` and `eruca._client.sync.consuming`; do not edit.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, TypeVar, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, overload
 
 from eruca._client.group.lag import Lag
 from eruca._client.group.observing import ConsumeHook
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Retry, Start
 from eruca._client.group.subscriptions import Subscribe, Topic, Wanted
-from eruca._client.message import Decode, Outcome
-from eruca._client.message import Message as AsyncMessage
+from eruca._client.message import Decode
 from eruca._client.options import ClientOptions
 from eruca._client.push.consumer import Consumer as AsyncConsumer
-from eruca._client.push.handlers import Concurrency, is_async_function
-from eruca._client.sync.base import Message, RunningClient, make_listener_plain
+from eruca._client.push.handlers import Concurrency
+from eruca._client.sync.consuming import Batch, PlainConsumer, Single
 from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
-from eruca.errors import ConfigError
-
-Single = TypeVar(
-    "Single", bound=Callable[[Message], Outcome | None] | Callable[[AsyncMessage], Awaitable[Outcome | None]]
-)
-Batch = TypeVar(
-    "Batch",
-    bound=Callable[[list[Message]], Outcome | None] | Callable[[list[AsyncMessage]], Awaitable[Outcome | None]],
-)
-
-# So many messages are fetched from the loop at once, because each way there costs a switch of threads.
-_AHEAD_MAX = 64
 
 
-class Consumer(RunningClient[AsyncConsumer]):
+class Consumer(PlainConsumer):
     """A member of a consumer group.
 
-    With handlers (a return is the acknowledgement, an exception a later retry), each message in one of `concurrency`
-    threads:
+    With handlers (a return is the acknowledgement, an exception a later retry):
 
     >>> consumer = Consumer("127.0.0.1:9876", group="billing")
     >>> @consumer.handler("orders", tags="vip || gold", concurrency=20)
@@ -49,8 +37,15 @@ class Consumer(RunningClient[AsyncConsumer]):
     ...     for message in consumer:
     ...         message.ack()
 
-    The arguments are those of the async `eruca.Consumer`. `hooks` are called in the loop of the plain clients: they
-    must not block. A plain `Rebalance(on_change=...)` is called in a thread and may.
+    `start` says where a group begins that has never consumed a queue: "latest" (what is sent from now on), "earliest",
+    or a time. `subscribe` takes topics, or a mapping from topics to tags or Sql. A regular expression as a topic,
+    `re.compile("orders-.*")`, stands for all topics whose whole name matches, also for those that are made later.
+    `broadcast` gives every member all messages. Plain functions as handlers run in threads. `flow`, `retry`,
+    `rebalance` and `offsets` have defaults that suit most consumers.
+
+    Each message is handled in one of `concurrency` threads. An async handler runs in the loop of the plain clients and
+    gets async messages. `hooks` are called in that loop: they must not block. A plain `Rebalance(on_change=...)` is
+    called in a thread and may.
     """
 
     def __init__(
@@ -61,10 +56,10 @@ class Consumer(RunningClient[AsyncConsumer]):
         subscribe: Subscribe = (),
         start: Start = "latest",
         broadcast: bool = False,
-        flow: Flow = Flow(),  # noqa: B008
-        retry: Retry = Retry(),  # noqa: B008
-        rebalance: Rebalance = Rebalance(),  # noqa: B008
-        offsets: Offsets = Offsets(),  # noqa: B008
+        flow: Flow = Flow(),
+        retry: Retry = Retry(),
+        rebalance: Rebalance = Rebalance(),
+        offsets: Offsets = Offsets(),
         deserializer: Decode | None = None,
         drain: Duration = 30.0,
         trace: bool | str = False,
@@ -80,28 +75,16 @@ class Consumer(RunningClient[AsyncConsumer]):
                 broadcast=broadcast,
                 flow=flow,
                 retry=retry,
-                rebalance=make_listener_plain(rebalance),
+                rebalance=self._plain_rebalance(rebalance),
                 offsets=offsets,
                 deserializer=deserializer,
                 drain=drain,
                 trace=trace,
-                hooks=hooks,
+                hooks=list(hooks),
                 options=options,
             )
         )
-        self._ahead: deque[AsyncMessage] = deque()
-        # Threads that wait for a message in the loop.
-        self._fetching = 0
-        self._has_handlers = False
 
-    @property
-    def group(self) -> str:
-        """The group, as the broker knows it."""
-        return self._twin.group
-
-    # -- handlers ----------------------------------------------------------------------------------------------------
-
-    # A literal 1 is for one message, any other number for lists of them.
     @overload
     def handler(  # type: ignore[overload-overlap]
         self,
@@ -113,6 +96,7 @@ class Consumer(RunningClient[AsyncConsumer]):
         ordered: bool = False,
         auto_commit: bool = True,
     ) -> Callable[[Single], Single]: ...
+
     @overload
     def handler(
         self,
@@ -124,6 +108,7 @@ class Consumer(RunningClient[AsyncConsumer]):
         ordered: bool = False,
         auto_commit: bool = True,
     ) -> Callable[[Batch], Batch]: ...
+
     def handler(
         self,
         topic: Topic,
@@ -138,36 +123,12 @@ class Consumer(RunningClient[AsyncConsumer]):
 
         `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
         or with `batch` above 1 a list of at most `batch`. `ordered` keeps the order of each queue.
-        Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last. An async
-        function runs in the loop of the plain clients and gets async messages. A handler of a batch may `ack`, `retry`
-        or `bury` single messages; its return or exception is for the rest.
-
-        >>> @consumer.handler("orders", concurrency=20)
-        ... def bill(message):
-        ...     if not is_payable(message.body):
-        ...         return Outcome.DEAD
+        Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last.
+        A handler of a batch may `ack`, `retry` or `bury` single messages; its return or exception is for the rest.
         """
-        register_twin: Callable[[Any], Any] = self._twin.handler(
+        return self._plain_handler(
             topic, tags, concurrency=concurrency, batch=batch, ordered=ordered, auto_commit=auto_commit
         )
-
-        def register(function: Any) -> Any:
-            if is_async_function(function) or not callable(function):  # what cannot be called is refused there
-                register_twin(function)
-            else:
-                register_twin(self._make_plain(function, self._convert_batch if batch > 1 else self._convert))
-            self._has_handlers = True
-            return function
-
-        return register
-
-    def _convert(self, message: AsyncMessage) -> tuple[Message]:
-        return (Message(message, self),)
-
-    def _convert_batch(self, messages: list[AsyncMessage]) -> tuple[list[Message]]:
-        return ([Message(message, self) for message in messages],)
-
-    # -- queues ------------------------------------------------------------------------------------------------------
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -175,12 +136,15 @@ class Consumer(RunningClient[AsyncConsumer]):
         return self._call(lambda: self._twin.queues)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pull nothing more of these queues (of all) until `resume`; what was pulled is still consumed."""
-        self._call(lambda: self._twin.pause(queues))
+        """Pull nothing more of these queues (of all) until `resume`; what was pulled is still consumed.
+
+        It holds for queues that come later too, and for one that goes and comes again.
+        """
+        self._call(lambda: self._twin.pause(queues if queues is None else list(queues)))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """The opposite of `pause`."""
-        self._call(lambda: self._twin.resume(queues))
+        self._call(lambda: self._twin.resume(queues if queues is None else list(queues)))
 
     def commit(self) -> None:
         """Commit now how far every queue is, and wait until the broker has it. Raises ErucaError."""
@@ -192,36 +156,3 @@ class Consumer(RunningClient[AsyncConsumer]):
         Messages that a filter leaves out count too, until those before them are done. Retries do not count.
         """
         return self._run(self._twin.lag())
-
-    # -- messages ----------------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[Message]:
-        if self._has_handlers:
-            raise ConfigError("a consumer with handlers cannot be iterated", hint="use a second consumer")
-        return self
-
-    def __next__(self) -> Message:
-        while True:
-            try:
-                message = self._ahead.popleft()
-            except IndexError:
-                if self._ended.is_set() or not self._run(self._fetch()):
-                    raise StopIteration from None
-                continue
-            if self._twin._member.is_open(message):
-                return Message(message, self)
-
-    async def _fetch(self) -> bool:
-        """In the loop: wait for messages; False when no more will come."""
-        if self._ahead:  # another thread was here first
-            return True
-        self._fetching += 1
-        try:
-            self._ahead.append(await anext(self._twin))
-        except StopAsyncIteration:
-            return False
-        finally:
-            self._fetching -= 1
-        if not self._fetching:  # else the rest is for the threads that wait, and for those that were just called
-            self._ahead.extend(self._twin._member.stream.take_rest(_AHEAD_MAX))
-        return True

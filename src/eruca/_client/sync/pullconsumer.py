@@ -1,9 +1,11 @@
-"""The plain pull consumer."""
+"""`eruca.sync.PullConsumer`.
+
+Written by `make generate` from `eruca._client.pull.consumer` and `eruca._client.sync.pulling`; do not edit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 
@@ -14,25 +16,13 @@ from eruca._client.message import Decode
 from eruca._client.options import ClientOptions
 from eruca._client.pull.consumer import PullConsumer as AsyncPullConsumer
 from eruca._client.pull.membership import OnQueues
-from eruca._client.session.calls import PullStatus
-from eruca._client.sync.base import Message, PlainClient, make_listener_plain
-from eruca._client.sync.loopthread import LoopThread
-from eruca._ground.durations import Duration, to_seconds
+from eruca._client.sync.base import Message, find_twin
+from eruca._client.sync.pulling import PlainPullConsumer, PullResult
+from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
 
 
-@dataclass(frozen=True, slots=True)
-class PullResult:
-    """What one pull found, and where the next one begins."""
-
-    status: PullStatus
-    messages: list[Message]
-    next_offset: int
-    min_offset: int
-    max_offset: int
-
-
-class PullConsumer(PlainClient[AsyncPullConsumer]):
+class PullConsumer(PlainPullConsumer):
     """A consumer that is asked for messages.
 
     As a member of a group, which shares the queues of its topics among its members:
@@ -48,9 +38,12 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
     ...     for message in consumer: ...
 
     With `auto_commit` the messages of a poll count as done with the next poll, or with a clean close, and are committed
-    every `Offsets(interval=...)`; a crash, or an exception that leaves `with`, repeats them. So one thread polls. The
-    arguments are those of the async `eruca.PullConsumer`. A plain `Rebalance(on_change=...)` is called in a thread and
-    may block; functions of `watch` are called in the loop of the plain clients and must not.
+    every `Offsets(interval=...)`; a crash, or an exception that leaves `with`, repeats them. So one task polls.
+    `commit` commits what was handed out so far, or the offsets it is given. Messages are fetched ahead from the first
+    `poll` on; `pull` asks a broker directly and needs neither.
+
+    One thread polls. A plain `Rebalance(on_change=...)` is called in a thread and may block; functions of `watch` are
+    called in the loop of the plain clients and must not.
     """
 
     def __init__(
@@ -63,10 +56,10 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         broadcast: bool = False,
         auto_commit: bool = True,
         poll_batch: int = 10,
-        flow: Flow = Flow(hold=20.0),  # noqa: B008
-        retry: Retry = Retry(),  # noqa: B008
-        rebalance: Rebalance = Rebalance(),  # noqa: B008
-        offsets: Offsets = Offsets(interval=5.0),  # noqa: B008
+        flow: Flow = Flow(hold=20.0),
+        retry: Retry = Retry(),
+        rebalance: Rebalance = Rebalance(),
+        offsets: Offsets = Offsets(interval=5.0),
         deserializer: Decode | None = None,
         watch: Mapping[str, OnQueues] = MappingProxyType({}),
         options: ClientOptions | None = None,
@@ -82,29 +75,13 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
                 poll_batch=poll_batch,
                 flow=flow,
                 retry=retry,
-                rebalance=make_listener_plain(rebalance),
+                rebalance=self._plain_rebalance(rebalance),
                 offsets=offsets,
                 deserializer=deserializer,
                 watch=watch,
                 options=options,
             )
         )
-
-    @property
-    def group(self) -> str:
-        """The group, as the broker knows it."""
-        return self._twin.group
-
-    @classmethod
-    def _show(cls, twin: AsyncPullConsumer, thread: LoopThread) -> PullConsumer:
-        """A plain face for a consumer that somebody else started, and will close."""
-        shown = cls.__new__(cls)
-        PlainClient.__init__(shown, twin)
-        shown._thread = thread
-        shown._is_shown = True
-        return shown
-
-    # -- queues ------------------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -123,12 +100,15 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         self._run(self._twin.assign(list(queues), tags=tags))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Hand out nothing of these queues (of all) until `resume`."""
-        self._call(lambda: self._twin.pause(queues))
+        """Hand out nothing of these queues (of all) until `resume`.
+
+        It holds for queues that come later too, and for one that goes and comes again.
+        """
+        self._call(lambda: self._twin.pause(queues if queues is None else list(queues)))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """The opposite of `pause`."""
-        self._call(lambda: self._twin.resume(queues))
+        self._call(lambda: self._twin.resume(queues if queues is None else list(queues)))
 
     @property
     def paused(self) -> list[MessageQueue]:
@@ -139,31 +119,15 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         """All queues of a topic that can be read, whoever has them. Raises NoRoute."""
         return self._run(self._twin.list_queues(topic))
 
-    # -- messages ----------------------------------------------------------------------------------------------------
-
     def poll(self, timeout: Duration | None = 5.0, max_messages: int | None = None) -> list[Message]:
         """The next messages of our queues, at most `max_messages`; none when none come in time.
 
         What is here is returned at once; `timeout=None` waits as long as it takes. Messages of earlier polls are done.
-
-        >>> while messages := consumer.poll(timeout=1.0, max_messages=100): ...
         """
-        found = self._run(
-            self._twin.poll(timeout, max_messages), None if timeout is None else to_seconds("timeout", timeout)
-        )
-        return [Message(message, self) for message in found]
-
-    def __iter__(self) -> Iterator[Message]:
-        return self
-
-    def __next__(self) -> Message:
-        if self._thread is None and self._is_closed:
-            raise StopIteration
-        # One by one, so that what is not yet worked on does not count as done.
-        found = self.poll(None, 1)
-        if not found:
-            raise StopIteration
-        return found[0]
+        return [
+            Message(message, self)
+            for message in self._run(self._twin.poll(timeout, max_messages), self._find_patience(timeout))
+        ]
 
     def pull(
         self,
@@ -178,19 +142,16 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         """Ask the broker of any queue for messages from an offset on, once. Raises ErucaError.
 
         `hold` lets the broker wait that long for a message when there is none. Our position does not change.
-
-        >>> result = consumer.pull(queue, consumer.begin_offset(queue))
         """
-        found = self._run(
-            self._twin.pull(queue, offset, tags=tags, max_messages=max_messages, hold=hold, timeout=timeout),
-            to_seconds("timeout", timeout) + to_seconds("hold", hold),
-        )
-        messages = [Message(message, self) for message in found.messages]
-        return PullResult(found.status, messages, found.next_offset, found.min_offset, found.max_offset)
+        return self._plain_pull(queue, offset, tags=tags, max_messages=max_messages, hold=hold, timeout=timeout)
 
     def send_back(self, message: Message, delay_level: int = 0) -> None:
-        """Have a message delivered to the group again after a delay level, as retry; below 0 makes it a dead letter."""
-        self._run(self._twin.send_back(message.twin, delay_level))
+        """Have a message delivered to the group again after a delay level; below 0 makes it a dead letter.
+
+        It comes to the retry topic of the group, `%RETRY%` and the group's name, which is subscribed to or assigned
+        like any other.
+        """
+        self._run(self._twin.send_back(find_twin("message", message), delay_level))
 
     def view(self, offset_id: str) -> Message:
         """The message with an offset id (`Message.offset_id`). Raises RequestRefused when there is none."""
@@ -207,14 +168,14 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         unique: bool = False,
     ) -> list[Message]:
         """The messages of a topic with a key, or with `unique` the one with a message id, the oldest first."""
-        found = self._run(self._twin.query(topic, key, begin, end, max_messages, unique=unique))
-        return [Message(message, self) for message in found]
+        return [
+            Message(message, self)
+            for message in self._run(self._twin.query(topic, key, begin, end, max_messages, unique=unique))
+        ]
 
     def lag(self) -> Lag:
         """How many messages of our queues were not handed out yet, in all and of each queue. Raises ErucaError."""
         return self._run(self._twin.lag())
-
-    # -- offsets -----------------------------------------------------------------------------------------------------
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the next message `poll` hands out of a queue of ours. Raises QueueNotOurs."""
@@ -245,7 +206,7 @@ class PullConsumer(PlainClient[AsyncPullConsumer]):
         return self._run(self._twin.end_offset(queue))
 
     def offset_at(self, queue: MessageQueue, time: datetime) -> int:
-        """The offset of the first message of a queue that was stored at a time or later, as its broker finds it."""
+        """The offset of the first message of a queue that was stored at a time or later; its end when there is none."""
         return self._run(self._twin.offset_at(queue, time))
 
     def committed(self, queue: MessageQueue) -> int | None:

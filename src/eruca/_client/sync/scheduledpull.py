@@ -1,42 +1,23 @@
-"""The plain scheduled pull."""
+"""`eruca.sync.ScheduledPull`.
+
+Written by `make generate` from `eruca._client.pull.scheduledpull` and `eruca._client.sync.scheduling`; do not edit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
 
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Start
 from eruca._client.message import Decode
 from eruca._client.options import ClientOptions
-from eruca._client.pull.scheduledpull import PullContext as AsyncPullContext
 from eruca._client.pull.scheduledpull import ScheduledPull as AsyncScheduledPull
-from eruca._client.push.handlers import is_async_function
-from eruca._client.sync.base import RunningClient, make_listener_plain
 from eruca._client.sync.pullconsumer import PullConsumer
+from eruca._client.sync.scheduling import Function, PlainScheduledPull
 from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-class PullContext:
-    """What a callback gets beside its queue: the consumer to pull with, and a say in when it is called again."""
-
-    def __init__(self, consumer: PullConsumer, twin: AsyncPullContext) -> None:
-        self.consumer = consumer
-        self._twin = twin
-
-    @property
-    def next_delay(self) -> float:
-        """Seconds until the next call for this queue."""
-        return self._twin.next_delay
-
-    @next_delay.setter
-    def next_delay(self, seconds: float) -> None:
-        self._twin.next_delay = seconds
-
-
-class ScheduledPull(RunningClient[AsyncScheduledPull]):
+class ScheduledPull(PlainScheduledPull):
     """Calls a function for every queue that is ours in balance with the other members of a group.
 
     >>> scheduled = ScheduledPull("127.0.0.1:9876", group="billing")
@@ -50,9 +31,10 @@ class ScheduledPull(RunningClient[AsyncScheduledPull]):
     >>> scheduled.run()
 
     There is one call at a time for a queue; an exception is logged, and the next call comes after the delay all the
-    same. A queue that goes to another member is not called for any more, but a call that runs may end. The functions
-    run in `threads`. The arguments are those of the async `eruca.ScheduledPull`. A plain
-    `Rebalance(on_change=...)` is called in a thread and may block.
+    same. A queue that goes to another member is not called for any more, but a call that runs may end. Plain functions
+    run in `threads`.
+
+    A plain `Rebalance(on_change=...)` is called in a thread and may block.
     """
 
     def __init__(
@@ -64,9 +46,9 @@ class ScheduledPull(RunningClient[AsyncScheduledPull]):
         threads: int = 20,
         start: Start = "latest",
         broadcast: bool = False,
-        flow: Flow = Flow(hold=20.0),  # noqa: B008
-        rebalance: Rebalance = Rebalance(),  # noqa: B008
-        offsets: Offsets = Offsets(),  # noqa: B008
+        flow: Flow = Flow(hold=20.0),
+        rebalance: Rebalance = Rebalance(),
+        offsets: Offsets = Offsets(),
         deserializer: Decode | None = None,
         drain: Duration = 30.0,
         options: ClientOptions | None = None,
@@ -80,7 +62,7 @@ class ScheduledPull(RunningClient[AsyncScheduledPull]):
                 start=start,
                 broadcast=broadcast,
                 flow=flow,
-                rebalance=make_listener_plain(rebalance),
+                rebalance=self._plain_rebalance(rebalance),
                 offsets=offsets,
                 deserializer=deserializer,
                 drain=drain,
@@ -90,27 +72,12 @@ class ScheduledPull(RunningClient[AsyncScheduledPull]):
 
     def callback(self, topic: str) -> Callable[[Function], Function]:
         """Have a function called for the queues of a topic; use it as a decorator."""
-        register_twin: Callable[[Callable[..., Any]], object] = self._twin.callback(topic)
-
-        def register(function: Function) -> Function:
-            given: object = function
-            if is_async_function(function) or not callable(given):  # what cannot be called is refused there
-                register_twin(function)
-                return function
-
-            register_twin(self._make_plain(function, self._convert))
-            return function
-
-        return register
-
-    def _convert(self, queue: MessageQueue, context: AsyncPullContext) -> tuple[MessageQueue, PullContext]:
-        return queue, PullContext(PullConsumer._show(context.consumer, self._find_thread()), context)
+        return self._plain_callback(topic)
 
     @property
     def consumer(self) -> PullConsumer:
         """The consumer that callbacks pull with. Raises ClientClosed."""
-        thread = self._find_thread()
-        return PullConsumer._show(self._twin.consumer, thread)
+        return self._plain_consumer
 
     @property
     def queues(self) -> list[MessageQueue]:

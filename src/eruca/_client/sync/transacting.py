@@ -19,10 +19,7 @@ from eruca._client.sync.producing import PlainProducer
 
 
 class PlainTransactionalProducer(Producer):
-    """Base of the generated transactional producer.
-
-    A plain `check` runs in a thread of its own.
-    """
+    """Base of the generated transactional producer."""
 
     def __init__(self, twin: AsyncTransactionalProducer) -> None:
         PlainProducer.__init__(self, twin)

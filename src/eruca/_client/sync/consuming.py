@@ -1,0 +1,95 @@
+"""What a plain consumer does beside calling its async twin: plain handlers, and iterating."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+from eruca._client.message import Message as AsyncMessage
+from eruca._client.message import Outcome
+from eruca._client.push.consumer import Consumer as AsyncConsumer
+from eruca._client.push.handlers import is_async_function
+from eruca._client.sync.base import Message, RunningClient
+from eruca.errors import ConfigError
+
+Single = TypeVar(
+    "Single", bound=Callable[[Message], Outcome | None] | Callable[[AsyncMessage], Awaitable[Outcome | None]]
+)
+Batch = TypeVar(
+    "Batch",
+    bound=Callable[[list[Message]], Outcome | None] | Callable[[list[AsyncMessage]], Awaitable[Outcome | None]],
+)
+
+# At most this many messages are fetched from the loop at once, because each fetch costs a switch of threads.
+_AHEAD_MAX = 64
+
+
+class PlainConsumer(RunningClient[AsyncConsumer]):
+    """Base of the generated consumer.
+
+    Each message is handled in one of `concurrency` threads. An async handler runs in the loop of the plain clients and
+    gets async messages. `hooks` are called in that loop: they must not block. A plain `Rebalance(on_change=...)` is
+    called in a thread and may.
+    """
+
+    def __init__(self, twin: AsyncConsumer) -> None:
+        super().__init__(twin)
+        self._ahead: deque[AsyncMessage] = deque()
+        # Threads that wait for a message in the loop.
+        self._fetching = 0
+        self._has_handlers = False
+
+    # -- handlers ----------------------------------------------------------------------------------------------------
+
+    def _plain_handler(self, topic: Any, tags: Any, *, batch: int, **how: Any) -> Callable[[Any], Any]:
+        register_twin: Callable[[Any], Any] = self._twin.handler(topic, tags, batch=batch, **how)
+
+        def register(function: Any) -> Any:
+            if is_async_function(function) or not callable(function):  # what cannot be called is refused there
+                register_twin(function)
+            else:
+                register_twin(self._make_plain(function, self._convert_batch if batch > 1 else self._convert))
+            self._has_handlers = True
+            return function
+
+        return register
+
+    def _convert(self, message: AsyncMessage) -> tuple[Message]:
+        return (Message(message, self),)
+
+    def _convert_batch(self, messages: list[AsyncMessage]) -> tuple[list[Message]]:
+        return ([Message(message, self) for message in messages],)
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Message]:
+        if self._has_handlers:
+            raise ConfigError("a consumer with handlers cannot be iterated", hint="use a second consumer")
+        return self
+
+    def __next__(self) -> Message:
+        while True:
+            try:
+                message = self._ahead.popleft()
+            except IndexError:
+                if self._ended.is_set() or not self._run(self._fetch()):
+                    raise StopIteration from None
+                continue
+            if self._twin._member.is_open(message):
+                return Message(message, self)
+
+    async def _fetch(self) -> bool:
+        """In the loop: wait for messages; False when no more will come."""
+        if self._ahead:  # another thread was here first
+            return True
+        self._fetching += 1
+        try:
+            self._ahead.append(await anext(self._twin))
+        except StopAsyncIteration:
+            return False
+        finally:
+            self._fetching -= 1
+        if not self._fetching:  # else the rest is for the threads that wait, and for those that were just called
+            self._ahead.extend(self._twin._member.stream.take_rest(_AHEAD_MAX))
+        return True
