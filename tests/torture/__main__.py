@@ -22,6 +22,7 @@ from tests.torture.replication import forget as forget_replication
 from tests.torture.replication import run_part as run_replication_part
 from tests.torture.replication import torture as run_replication
 from tests.torture.runner import Outcome, Run, run_here
+from tests.torture.sendsoon import torture as run_send_soon
 from tests.torture.slowhandler import torture as run_slow_handler
 from tests.torture.spark import PARTS as SPARK_PARTS
 from tests.torture.spark import find_part as find_spark_part
@@ -32,6 +33,7 @@ STORIES = {
     "slow-handler": run_slow_handler,
     "delivery": run_delivery,
     "hostile": run_hostile,
+    "send-soon": run_send_soon,
     "spark": run_spark,
     "replication": run_replication,
 }
