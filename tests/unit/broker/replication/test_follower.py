@@ -530,7 +530,7 @@ async def test_a_state_with_a_digit_that_changed_on_its_way_is_not_believed(
     handlers[RequestCode.REPLICATION_STATE] = tell_wrong
     with caplog.at_level(logging.WARNING, LOGGER):
         slave = await make_slave(make_broker, master)
-        await wait_for(lambda: "damaged" in caplog.text or "did not return its state" in caplog.text)
+        await wait_for(lambda: "corrupted" in caplog.text or "did not return its state" in caplog.text)
     assert not is_connected(slave)
     assert slave.store.lineage.seen_epoch == 0
     handlers[RequestCode.REPLICATION_STATE] = tell
