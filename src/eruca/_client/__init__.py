@@ -1,1 +1,1 @@
-"""The clients: one session a process and cluster, producers and consumers on top of it."""
+"""The clients: one session per process and cluster, with producers and consumers on top of it."""

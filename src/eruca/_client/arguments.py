@@ -1,4 +1,4 @@
-"""Checks of what users give to clients: errors that name the argument, at the moment it is given."""
+"""Checks of arguments that users pass to clients: errors name the argument and are raised where it is passed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From threads to the loop: calls that come together wake it once."""
+"""Handing calls from threads to the loop: calls that arrive together wake it once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger(__name__)
 
 
 class Handover:
-    """Takes calls from any thread and makes them in the loop, in the order they came.
+    """Takes calls from any thread and runs them in the loop, in the order in which they were posted.
 
-    Waking a loop is a system call and a fight for the interpreter's lock; while one wake is under way, further calls
-    only join the line.
+    Waking a loop costs a system call and contention for the interpreter lock. While one wake-up is pending, further
+    calls are only added to the queue.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -24,19 +24,19 @@ class Handover:
         self._is_called = False
 
     def post(self, function: Callable[[Any], object], argument: object) -> None:
-        """Have `function(argument)` called in the loop soon. Raises RuntimeError when the loop is closed."""
+        """Schedule `function(argument)` to be called in the loop. Raises RuntimeError when the loop is closed."""
         self._line.append((function, argument))
         if not self._is_called:
             try:
                 self._is_called = True
                 self._loop.call_soon_threadsafe(self._make_calls)
             except BaseException:
-                # An interrupt may come at any place here; with the mark left up nobody would ever call again.
+                # An interrupt may arrive anywhere here; if the mark stayed set, the loop would never be woken again.
                 self._is_called = False
                 raise
 
     def _make_calls(self) -> None:
-        # First the mark, then the count: who joins the line after the count finds the mark down and calls again.
+        # Clear the mark before reading the count: a call added after the count then finds it clear and wakes the loop.
         self._is_called = False
         line = self._line
         for _ in range(len(line)):

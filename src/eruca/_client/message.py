@@ -1,4 +1,4 @@
-"""A message as its consumer sees it."""
+"""A message as a consumer sees it."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from eruca._wire.properties import KEYS, ORIGIN_MESSAGE_ID, RESERVED, RETRY_TOPI
 from eruca._wire.record import Record, user_body
 from eruca.errors import ErucaError, SerializationError, WireError
 
-# Turns the body of a message into what `value` returns.
+# Turns the body of a message into its `value`.
 Decode: TypeAlias = Callable[[bytes], Any]
 
 
 class Outcome(Enum):
-    """What a handler may return instead of nothing; raising an exception is LATER."""
+    """What a handler may return instead of None; raising an exception means LATER."""
 
     DONE = "done"
-    # Deliver it again after a while; an ordered queue waits and tries the same message again.
+    # Deliver it again later; an ordered queue pauses and tries the same message again.
     LATER = "later"
-    # To the dead letters at once.
+    # Make it a dead letter at once.
     DEAD = "dead"
-    # Ordered handlers without automatic commit: everything so far is done, or is to be delivered again.
+    # For ordered handlers without automatic commit: all messages so far are done, or are to be delivered again.
     COMMIT = "commit"
     ROLLBACK = "rollback"
 
 
 class Settle(Protocol):
-    """Where acknowledgements of a message go."""
+    """Receives the acknowledgements of messages."""
 
     async def ack(self, message: Message) -> None:
-        """It is done."""
+        """Mark the message as done."""
 
     async def retry(self, message: Message, delay_level: int) -> None:
-        """It is to come again later; a level below 0 sends it to the dead letters."""
+        """Have the message delivered again later; a level below 0 makes it a dead letter."""
 
 
 class ReceivedMessage:
-    """What a received message says. Everything is read from the record when it is asked for."""
+    """A received message. Every field is read from the record on access."""
 
     __slots__ = (
         "_body",
@@ -60,11 +60,11 @@ class ReceivedMessage:
 
     def __init__(self, record: Record, queue: MessageQueue, namespace: str = "", decode: Decode | None = None) -> None:
         self.record = record
-        # As the user knows it, like that of a receipt.
+        # As the user knows it, like the queue of a receipt.
         self.queue = unwrap_queue(namespace, queue) if namespace else queue
-        # Which delivery to this group this is: 1 for the first.
+        # The number of this delivery to this group: 1 for the first.
         self.delivery = record.reconsume_times + 1
-        # The delay level after which it comes again, when its handler fails; 0 is the broker's choice.
+        # The delay level for the next delivery if the handler fails; 0 leaves it to the broker.
         self.retry_level = 0
         self._namespace = namespace
         self._decode = decode
@@ -81,7 +81,7 @@ class ReceivedMessage:
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, also when it comes from the retry topic of the group."""
+        """The topic it was sent to, also when it is delivered from the retry topic of the group."""
         topic = self.record.topic
         if topic.startswith(RETRY_PREFIX):
             topic = self._find(RETRY_TOPIC) or topic
@@ -89,16 +89,16 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """What was sent, unpacked if it was compressed. Raises WireError when it cannot be unpacked."""
+        """The body as it was sent, decompressed if necessary. Raises WireError when it cannot be decompressed."""
         if self._body is None:
             self._body = user_body(self.record)
         return self._body
 
     @property
     def value(self) -> Any:
-        """The body, decoded by the `deserializer` of its consumer when this is first read; without one the body itself.
+        """The body, decoded by the consumer's `deserializer` on first access; without a deserializer, the body itself.
 
-        Raises SerializationError for a body that cannot be decoded. In a handler that is a failure like any other.
+        Raises SerializationError for a body that cannot be decoded. In a handler this counts as any other failure.
         """
         try:
             return self._value
@@ -120,7 +120,7 @@ class ReceivedMessage:
 
     @property
     def tags(self) -> str:
-        """Its tag; empty for none."""
+        """Its tag; empty if it has none."""
         return self._find(TAGS) or ""
 
     @property
@@ -130,19 +130,19 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties its sender set."""
+        """The properties that its sender set."""
         return {name: text for name, text in self.all_properties.items() if name not in RESERVED}
 
     @property
     def all_properties(self) -> dict[str, str]:
-        """All properties, those of the system too."""
+        """All properties, including system properties."""
         if self._properties is None:
             self._properties = self.record.read_properties()
         return self._properties
 
     @property
     def message_id(self) -> str:
-        """The id its producer gave it; the broker's id when the producer gave none."""
+        """The id that its producer set; the broker's id if the producer set none."""
         return self._find(UNIQ_KEY) or self.offset_id
 
     @property
@@ -152,13 +152,13 @@ class ReceivedMessage:
 
     @property
     def origin_topic(self) -> str:
-        """The topic it was first sent to, also when it is a retry or a dead letter."""
+        """The topic of the original message, also for a retry or a dead letter."""
         topic = self._find(RETRY_TOPIC) or self.record.topic
         return unwrap(self._namespace, topic) if self._namespace else topic
 
     @property
     def origin_id(self) -> str:
-        """The broker's id of the message that was first sent, also when it is a retry or a dead letter."""
+        """The broker's id of the original message, also for a retry or a dead letter."""
         return self._find(ORIGIN_MESSAGE_ID) or self.offset_id
 
     @property
@@ -168,32 +168,32 @@ class ReceivedMessage:
 
     @property
     def offset(self) -> int:
-        """Its place in the queue."""
+        """Its offset in the queue."""
         return self.record.queue_offset
 
     @property
     def flag(self) -> int:
-        """The number its sender set."""
+        """The number that its sender set."""
         return self.record.flag
 
     @property
     def born_at(self) -> datetime:
-        """When it was sent, by the sender's clock. Raises WireError for a time that no calendar has."""
+        """When it was sent, by the sender's clock. Raises WireError for a time that cannot be represented."""
         return _to_time(self.record.born_timestamp)
 
     @property
     def stored_at(self) -> datetime:
-        """When it was stored, by the broker's clock. Raises WireError for a time that no calendar has."""
+        """When it was stored, by the broker's clock. Raises WireError for a time that cannot be represented."""
         return _to_time(self.record.store_timestamp)
 
     @property
     def born_host(self) -> str:
-        """Who sent it, `ip:port`."""
+        """The address of the sender, `ip:port`."""
         return "{}:{}".format(*unpack_host(self.record.born_host))
 
     @property
     def store_host(self) -> str:
-        """Which broker stored it, `ip:port`."""
+        """The address of the broker that stored it, `ip:port`."""
         return "{}:{}".format(*unpack_host(self.record.store_host))
 
     def _find(self, name: str) -> str | None:
@@ -203,10 +203,10 @@ class ReceivedMessage:
 
 
 class Message(ReceivedMessage):
-    """A received message, and a say in what becomes of it.
+    """A received message, with methods to settle it.
 
-    In `async for`, acknowledge every message. A handler need not: its return or exception decides about all messages
-    that it has not acknowledged by itself.
+    In `async for`, settle every message. In a handler this is optional: its return value or exception settles all
+    messages that it has not settled explicitly.
     """
 
     __slots__ = ("_settle",)
@@ -220,17 +220,17 @@ class Message(ReceivedMessage):
         decode: Decode | None = None,
     ) -> None:
         super().__init__(record, queue, namespace, decode)
-        # Until somebody has said what becomes of it.
+        # None once the message is settled.
         self._settle = settle
 
     async def ack(self) -> None:
-        """It is done."""
+        """Mark the message as done."""
         settle = self._take_settle()
         if settle is not None:
             await settle.ack(self)
 
     async def retry(self, *, delay_level: int = 0) -> None:
-        """Deliver it again later: after `delay_level`, or by default later each time. Raises ErucaError.
+        """Deliver it again later: after `delay_level`, by default with a longer delay each time. Raises ErucaError.
 
         A single message of an ordered queue cannot be retried.
         """
@@ -239,13 +239,13 @@ class Message(ReceivedMessage):
             self._settle = None
 
     async def bury(self) -> None:
-        """Send it to the dead letters of the group. Raises ErucaError."""
+        """Make it a dead letter of the group. Raises ErucaError."""
         if self._settle is not None:
             await self._settle.retry(self, -1)
             self._settle = None
 
     def _take_settle(self) -> Settle | None:
-        """Whom to tell what becomes of it; None when that was said before. In any thread."""
+        """Return where to settle the message; None when it is settled already. May be called in any thread."""
         settle, self._settle = self._settle, None
         return settle
 

@@ -1,9 +1,9 @@
-"""Metrics of the clients of this process, by group: how much is sent and consumed, how fast, and what fails.
+"""Metrics of the clients of this process, by group: messages sent and consumed, durations, and failures.
 
 >>> from eruca.metrics import CLIENT
 >>> CLIENT.snapshot()['eruca_client_sent_total{group="shop"}']
 
-With the `telemetry` extra, `prometheus_client.REGISTRY.register(PrometheusCollector(CLIENT))` has them scraped.
+With the `telemetry` extra, `prometheus_client.REGISTRY.register(PrometheusCollector(CLIENT))` exports them.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class SendMeter:
         self._seconds = REGISTRY.histogram("send_seconds", "Time from a send to its receipt", group=group)
 
     def add_sent(self, seconds: float, tries: int) -> None:
-        """One send has its receipt."""
+        """Count one send that has its receipt."""
         self._sent.add()
         self._seconds.observe(seconds)
         if tries > 1:
             self._retries.add(tries - 1)
 
     def add_failed(self, tries: int) -> None:
-        """One send was given up."""
+        """Count one send that was given up."""
         self._failed.add()
         if tries > 1:
             self._retries.add(tries - 1)
 
 
 class ConsumeMeter:
-    """Counts what one consumer group consumes of a topic."""
+    """Counts what one consumer group consumes from a topic."""
 
     def __init__(self, group: str, topic: str) -> None:
         self._done = REGISTRY.counter("consumed_total", "Messages handlers are done with", group=group, topic=topic)
@@ -49,6 +49,6 @@ class ConsumeMeter:
         self._seconds = REGISTRY.histogram("handle_seconds", "Time a handler takes", group=group, topic=topic)
 
     def add(self, count: int, is_done: bool, seconds: float) -> None:
-        """One call of a handler has ended."""
+        """Count one finished call of a handler."""
         (self._done if is_done else self._failed).add(count)
         self._seconds.observe(seconds)

@@ -1,4 +1,4 @@
-"""Namespaces: `namespace%name` on the broker, `name` for the user. System topics and groups belong to no namespace."""
+"""Namespaces: `namespace%name` on the broker, `name` for the user. System topics and groups have no namespace."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def check_own_group(group: str, reserved: str) -> str:
-    """Return the group of a client; raises InvalidName, and ConfigError for the one that nobody may use."""
+    """Return the group of a client. Raises InvalidName, and ConfigError for the reserved group."""
     check_group(group)
     if group == reserved:
         raise ConfigError(f"the group {group} is reserved", hint="name the group after your application")

@@ -1,4 +1,4 @@
-"""What producers and consumers have in common: where the cluster is, who we are, and how patient we are."""
+"""Options shared by producers and consumers: where the cluster is, credentials, identity and timeouts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DURATION_MIN_S = 0.001
 
 
 def _find_own_ip() -> str:
-    """The address other machines would see; no packet is sent to find it out."""
+    """Return the address other machines would see, without sending a packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.setblocking(False)
         try:
@@ -37,28 +37,28 @@ class ClientOptions:
     >>> producer = Producer("127.0.0.1:9876", group="shop", options=options)
     """
 
-    # Addresses of name servers, `host:port` separated by `;`. Empty: NAMESRV_ADDR, then the address server.
+    # Addresses of name servers, `host:port` separated by `;`. If empty: NAMESRV_ADDR, then the address server.
     nameservers: str = ""
-    # An http(s) address that answers with the list of name servers; asked again every two minutes.
+    # An http(s) URL that returns the list of name servers; it is fetched again every two minutes.
     address_server: str = field(default_factory=lambda: os.environ.get("ERUCA_ADDRESS_SERVER", ""))
-    # Signs every request when set. The secret never shows in a repr or a log.
+    # Used to sign every request. The secret never appears in a repr or a log.
     access_key: str = field(default_factory=lambda: os.environ.get("ERUCA_ACCESS_KEY", ""))
     secret_key: str = field(default_factory=lambda: os.environ.get("ERUCA_SECRET_KEY", ""), repr=False)
     security_token: str = field(default="", repr=False)
-    # A context for TLS; None is plain.
+    # A context for TLS; None means no TLS.
     tls: ssl.SSLContext | None = None
-    # Topics and groups of a namespace are `namespace%name` on the broker; users of the client do not see it.
+    # Topics and groups of a namespace are `namespace%name` on the broker; the client hides the prefix.
     namespace: str = ""
-    # Names this process among several on a machine, for the local offsets of broadcast consumers.
+    # Distinguishes processes on one machine, for the local offsets of broadcast consumers.
     instance: str = "DEFAULT"
-    # The address that message ids and the client id begin with.
+    # The address at the beginning of message ids and of the client id.
     ip: str = field(default_factory=_find_own_ip)
     # How long one request to a server may take.
     call_timeout: Duration = 3.0
-    # How often name servers are asked for routes again, and how often brokers get a heartbeat.
+    # How often routes are refreshed from the name servers, and how often brokers get a heartbeat.
     route_interval: Duration = 30.0
     heartbeat_interval: Duration = 30.0
-    # Requests that may wait for an answer at the same time.
+    # The most requests that may wait for an answer at the same time.
     calls_max: int = CALLS_IN_FLIGHT_MAX
 
     def __post_init__(self) -> None:
@@ -78,12 +78,12 @@ class ClientOptions:
         check_nameservers("nameservers", self.nameservers)
         check_count("calls_max", self.calls_max)
         for name in ("call_timeout", "route_interval", "heartbeat_interval"):
-            # As seconds, so that equal options are equal however they were given, and share a session.
+            # Converted to seconds, so that equal options compare equal and share a session.
             object.__setattr__(self, name, to_seconds(name, getattr(self, name), at_least=_DURATION_MIN_S))
 
 
 def check_nameservers(name: str, text: str) -> None:
-    """Check a list of name servers. Raises ConfigError, with the name of the argument, unless each is host:port."""
+    """Check a list of name servers. Raises ConfigError, naming the argument, unless each is host:port."""
     for part in split_addresses(text):
         if "/" in part:
             raise ConfigError(
@@ -94,7 +94,7 @@ def check_nameservers(name: str, text: str) -> None:
 
 
 def choose_options(nameservers: str | Sequence[str] | None, options: ClientOptions | None) -> ClientOptions:
-    """The options a client was given, with the name servers it was given first."""
+    """Return the options passed to a client; name servers passed separately take precedence."""
     if options is not None:
         check_type("options", options, ClientOptions)
     chosen = options or ClientOptions()

@@ -1,4 +1,4 @@
-"""Starting and stopping clients, also by SIGTERM, with which containers are stopped, and by SIGINT (Ctrl-C)."""
+"""Starting and stopping clients, also on SIGTERM (which stops containers) and SIGINT (Ctrl-C)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGTERM_STATUS = 128 + signal.SIGTERM
 
 
 class Client(ABC):
-    """What is started and closed; `async with` does both."""
+    """An object that is started and closed; `async with` does both."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -41,7 +41,7 @@ class Client(ABC):
 
     @property
     def _is_started(self) -> bool:
-        """Was it started, and not closed? Then it warns when it is forgotten."""
+        """Return whether it is started and not closed; then it warns when it is garbage collected."""
         return False
 
     def __del__(self) -> None:
@@ -53,42 +53,42 @@ class Client(ABC):
 def describe_client(
     client: Client, group: str, topics: Iterable[str], *, was_closed: bool, name: str | None = None
 ) -> str:
-    """What `repr` says of a client: its group, its topics, and whether it runs."""
+    """Return the `repr` of a client: its group, its topics, and whether it is running."""
     state = "running" if client._is_started else "closed" if was_closed else "not started"
     return f"<{name or type(client).__name__} of group {group}, topics {', '.join(topics) or '(none)'}, {state}>"
 
 
 class _Termination:
-    """Signals that end a program, for all clients that run in one loop: when the last has ended, the program does."""
+    """Signals that end a program, for all clients running in one loop: the program exits after the last one stops."""
 
     def __init__(self) -> None:
         self.came = asyncio.Event()
         self.number = 0
-        # The signals that have our handler.
+        # The signals for which our handler is installed.
         self.watched: list[signal.Signals] = []
         self.running = 0
         self.all_ended = asyncio.Event()
 
     def take(self, number: signal.Signals) -> None:
-        """A signal came: let the clients end."""
+        """Handle a signal: let the clients stop."""
         log.info("%s: the clients end what they began", number.name)
         self.number = number
         self.came.set()
 
     def make_exit(self) -> BaseException:
-        """What the program ends with."""
+        """Return the exception with which the program ends."""
         return KeyboardInterrupt() if self.number == signal.SIGINT else SystemExit(SIGTERM_STATUS)
 
 
-# The loop that has our handlers for signals, which only the main thread can have.
+# The loop in which our signal handlers are installed; only the main thread can have them.
 _terminations: dict[asyncio.AbstractEventLoop, _Termination] = {}
 
 
 async def run_until_stopped(client: Client, find_ended: Callable[[], asyncio.Event]) -> None:
-    """Run a client until this task is cancelled, it has ended, or SIGTERM or SIGINT comes, and then close it.
+    """Run a client until this task is cancelled, the client ends, or SIGTERM or SIGINT arrives; then close it.
 
-    SIGTERM ends in SystemExit and SIGINT in KeyboardInterrupt, unless the program has handlers of its own for them.
-    `asyncio.run` has one for SIGINT: it cancels the task, which closes the client too.
+    SIGTERM ends in SystemExit and SIGINT in KeyboardInterrupt, unless the program has its own handlers for them.
+    `asyncio.run` has a handler for SIGINT that cancels the task, which closes the client too.
     """
     with _watch_signals() as termination:
         try:
@@ -105,7 +105,7 @@ async def run_until_stopped(client: Client, find_ended: Callable[[], asyncio.Eve
                 if not termination.running:
                     termination.all_ended.set()
         if termination is not None and termination.came.is_set():
-            # Others in this loop may still be ending what they began; the exit would cut that off.
+            # Other clients in this loop may still be closing; exiting now would interrupt them.
             await termination.all_ended.wait()
             raise termination.make_exit()
 
@@ -121,7 +121,7 @@ async def _wait_for_first(*events: asyncio.Event) -> None:
 
 @contextmanager
 def _watch_signals() -> Iterator[_Termination | None]:
-    """What tells of signals that would just end the program, if this thread is the one that gets signals."""
+    """Yield what handles signals that would otherwise end the program; None if this thread does not receive signals."""
     loop = asyncio.get_running_loop()
     termination = _terminations.get(loop)
     if termination is None and threading.current_thread() is threading.main_thread():

@@ -41,14 +41,14 @@ from eruca.errors import ErucaError, NetError, NoRoute, RequestRefused
 
 log = logging.getLogger(__name__)
 
-# Java gives up on a trace message after as long.
+# Java stops trying to send a trace message after the same time.
 _SEND_SECONDS_MAX = 5.0
-# How long a task that was told to end may take to do so.
+# How long a cancelled task may take to end.
 _GOODBYE_SECONDS = 1.0
-# The keys of a trace message share its properties with its own id and the like. Java does not look: a body full of
-# short records with long keys is refused by the broker.
+# The keys of a trace message share its properties with its id and others. Java does not check this: the broker rejects
+# a body full of short records with long keys.
 _KEYS_BYTES_MAX = PROPERTIES_BYTES_MAX - 2048
-# How often one trace message is tried, and how long a try may take.
+# How often sending a trace message is tried, and how long a try may take.
 _TRIES = 3
 _TIMEOUT_MS = 5000
 _STATES = {TRANSACTION_COMMIT: "COMMIT_MESSAGE", TRANSACTION_ROLLBACK: "ROLLBACK_MESSAGE"}
@@ -58,22 +58,22 @@ Send = Callable[[str, bytes, list[str]], Awaitable[None]]
 
 
 class _Bundle:
-    """One trace message in the making."""
+    """One trace message being built."""
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.body_bytes = 0
-        # In the order in which they came, each once.
+        # In order of arrival, without duplicates.
         self.keys: dict[str, None] = {}
         self.keys_bytes = 0
 
     def has_room(self, encoded: bytes, keys: dict[str, int], body_max: int) -> bool:
-        """May a record go in? The first one always may: no other message has more room for it."""
+        """Return whether a record fits. The first one always does: no other message has more room for it."""
         keys_bytes = self.keys_bytes + sum(size for key, size in keys.items() if key not in self.keys)
         return not self.records or (self.body_bytes + len(encoded) <= body_max and keys_bytes <= _KEYS_BYTES_MAX)
 
     def add(self, encoded: bytes, keys: dict[str, int]) -> None:
-        """Take a record and its keys, given with their bytes."""
+        """Add a record and its keys; `keys` maps each key to its length in bytes."""
         self.records.append(encoded)
         self.body_bytes += len(encoded)
         for key, size in keys.items():
@@ -85,8 +85,8 @@ class _Bundle:
 class TraceDispatcher:
     """Takes trace records from the loop's tasks and sends them in the background, many in one message.
 
-    What it cannot keep or send it counts and lets go: a trace must not slow down or fail what it traces. `send` gets
-    the topic, the body and the keys of each trace message; messages it sends must not be traced themselves.
+    Records that cannot be kept or sent are counted and dropped: a trace must not slow down or fail what it traces.
+    `send` gets the topic, the body and the keys of each trace message; messages it sends must not be traced.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class TraceDispatcher:
         body_max: int = 118_000,
     ) -> None:
         self.topic = topic
-        # Records that a broker has, that found no room or came too late, and that could not be sent.
+        # Records that were sent, that were dropped because of no room or a late arrival, and that failed to be sent.
         self.sent = 0
         self.dropped = 0
         self.failed = 0
@@ -115,14 +115,14 @@ class TraceDispatcher:
         self._reporter = Reporter(log, clock.monotonic)
 
     def add(self, record: TraceRecord) -> None:
-        """Take a record; it is sent within `flush_ms`, or dropped when there is no room for it."""
+        """Take a record; it is sent within `flush_ms`, or dropped if there is no room for it."""
         if self._closed or len(self._records) >= self._queue_max:
             self.dropped += 1
             self._reporter.report("full", f"trace records for {self.topic} come too fast or too late and are dropped")
             return
         self._records.append(record)
         if self._task is None or self._task.done():
-            # Outside of the loop the record waits for the next one, or for the end.
+            # Outside the loop, the record waits for the next one, or for the close.
             with suppress(RuntimeError):
                 self._start()
         # By then a message is about full; waiting longer would only fill the queue.
@@ -130,7 +130,7 @@ class TraceDispatcher:
             self._hurry.set()
 
     async def close(self, seconds: float = 3.0) -> None:
-        """Send what is left, for at most `seconds`; records that come later are dropped."""
+        """Send the remaining records, for at most `seconds`; records added later are dropped."""
         self._closed = True
         self._hurry.set()
         if self._records and (self._task is None or self._task.done()):
@@ -163,7 +163,7 @@ class TraceDispatcher:
                 self.dropped += sum(len(bundle.records) for bundle in bundles)
 
     def _gather(self) -> Iterator[_Bundle]:
-        """Put the waiting records into as few messages as they fit."""
+        """Put the waiting records into as few messages as possible."""
         records, self._records = self._records, deque()
         bundle = _Bundle()
         for record in records:
@@ -184,7 +184,7 @@ class TraceDispatcher:
         try:
             async with asyncio.timeout(_SEND_SECONDS_MAX):
                 await self._send(self.topic, b"".join(bundle.records), list(bundle.keys))
-        except Exception as error:  # whatever it is, nobody else may hear of it
+        except Exception as error:  # a trace must never fail what it traces
             self.failed += len(bundle.records)
             self._reporter.report("send", f"{len(bundle.records)} trace records for {self.topic} not sent: {error!r}")
         else:
@@ -192,7 +192,7 @@ class TraceDispatcher:
 
 
 def open_trace(session: Session, group: str, purpose: str, topic: bool | str) -> TraceDispatcher:
-    """A dispatcher whose messages go out on a session; the purpose is PRODUCE or CONSUME, as Java names them."""
+    """Return a dispatcher that sends on a session; the purpose is PRODUCE or CONSUME, as Java names them."""
     sender = Sender(session, f"_INNER_TRACE_PRODUCER-{group}-{purpose}"[:GROUP_BYTES_MAX])
 
     async def send(topic: str, body: bytes, keys: list[str]) -> None:
@@ -215,7 +215,7 @@ def open_trace(session: Session, group: str, purpose: str, topic: bool | str) ->
 
 
 class SendTrace:
-    """A hook of a producer that writes down each message that was stored."""
+    """A producer hook that records each message that was stored."""
 
     def __init__(self, session: Session, group: str, topic: bool | str) -> None:
         self.dispatcher = open_trace(session, group, "PRODUCE", topic)
@@ -224,12 +224,12 @@ class SendTrace:
         self._group = unwrap(self._namespace, group)
 
     def before_send(self, parcel: Parcel, queue: MessageQueue) -> None:
-        """Nothing is known yet."""
+        """Do nothing: the outcome is not known yet."""
 
     def after_send(
         self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
     ) -> None:
-        """Write it down if it was stored and the broker wants traces; Java does not write failures either."""
+        """Record the message if it was stored and the broker wants traces; Java does not record failures either."""
         if receipt is None or not receipt.trace_on:
             return
         properties = parse_properties(parcel.properties)
@@ -258,7 +258,7 @@ class SendTrace:
     def after_decision(
         self, header: EndTransactionHeader, topic: str, properties: str | bytes, address: str, region: str
     ) -> None:
-        """Write down what a transaction became."""
+        """Record the outcome of a transaction."""
         described = parse_properties(properties)
         self.dispatcher.add(
             EndTransactionTrace(
@@ -278,7 +278,7 @@ class SendTrace:
 
 
 class ConsumeTrace:
-    """A hook of a consumer that writes down each message before and after its handler."""
+    """A consumer hook that records each message before and after its handler."""
 
     def __init__(self, session: Session, group: str, topic: bool | str) -> None:
         self._dispatcher = open_trace(session, group, "CONSUME", topic)
@@ -286,7 +286,7 @@ class ConsumeTrace:
         self._group = unwrap(session.options.namespace, group)
 
     def before_consume(self, messages: list[Message]) -> object:
-        """Write that a handler begins; returns the id all records of this call share."""
+        """Record that a handler begins; returns the id that all records of this call share."""
         request_id = self._session.unique_ids.create()
         now_ms = self._session.clock.now_ms()
         for message in self._list_traced(messages):
@@ -304,7 +304,7 @@ class ConsumeTrace:
         return request_id
 
     def after_consume(self, messages: list[Message], outcome: Outcome, spent_ms: int, begun: object) -> None:
-        """Write how it ended."""
+        """Record how the handler ended."""
         now_ms = self._session.clock.now_ms()
         for message in self._list_traced(messages):
             self._dispatcher.add(
@@ -321,9 +321,9 @@ class ConsumeTrace:
             )
 
     def _list_traced(self, messages: list[Message]) -> list[Message]:
-        # A message that was sent to a broker without trace is not traced by its readers either.
+        # A message that was sent to a broker without trace is not traced when it is consumed either.
         return [message for message in messages if message.all_properties.get(TRACE_ON) != "false"]
 
     async def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining records."""
         await self._dispatcher.close()

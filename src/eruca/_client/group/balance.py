@@ -1,4 +1,4 @@
-"""Which queues are ours: looked at when told of a change, and in intervals in case nobody tells."""
+"""Which queues are assigned to us: checked on every notification of a change, and periodically in case one is lost."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _TAKEN_AT_ONCE = 32
 
 
 class Taken(Enum):
-    """What became of beginning with a queue that is ours by the strategy."""
+    """The result of taking a queue that the strategy assigns to us."""
 
     OURS = "ours"
-    # Another member has not let go of it yet.
+    # Another member has not released it yet.
     HELD = "held by another"
-    # Something failed. As for the one above, it is tried again soon.
+    # Something failed. As with HELD, it is tried again soon.
     FAILED = "failed"
 
 
 class Balance:
-    """Shares the queues of topics with the other members of a group."""
+    """Divides the queues of topics among the members of a group."""
 
     def __init__(
         self,
@@ -54,22 +54,22 @@ class Balance:
         self._strategy = strategy
         self._broadcast = broadcast
         self._interval_s = interval_s
-        # Begins with a queue that is ours now.
+        # Called to start consuming a queue that is assigned to us.
         self._take = take
-        # Lets go of a queue that is not ours any more.
+        # Called to release a queue that is no longer assigned to us.
         self._drop = drop
-        # Is told of queues that are ours now, and of those that will be let go.
+        # Called with the queues newly assigned, and those about to be revoked.
         self._tell = tell
-        # What is ours, by topic.
+        # Our queues, by topic.
         self.owned: dict[str, set[MessageQueue]] = {}
-        # All queues of a topic when it was looked at first; what comes later is new.
+        # All queues of a topic when it was first seen; queues that appear later are new.
         self.first_seen: dict[str, frozenset[MessageQueue]] = {}
-        # Set as soon as every topic was shared once: it has its queues, or there is none yet.
+        # Set once every topic was balanced once: its queues are assigned, or it has none yet.
         self.settled = asyncio.Event()
-        # Topics that were not shared yet since something failed, and why.
+        # Topics that are not balanced yet because something failed, and why.
         self.unsettled: dict[str, str] = {}
         self._topics: dict[str, None] = {}
-        # The server that was asked last, for those who say that it does not answer.
+        # The server that was asked last, for error reports.
         self._asked = NAME_SERVERS
         self._lock = asyncio.Lock()
         self._sharing = Repeating(
@@ -81,27 +81,27 @@ class Balance:
         )
 
     def start(self) -> None:
-        """Share the queues now, and again whenever there is a reason to."""
+        """Balance the queues now, and again whenever there is a reason to."""
         self._sharing.start()
 
     async def stop(self) -> None:
-        """Leave everything as it is."""
-        self.settled.set()  # whoever waits for the start need not any more
+        """Stop balancing; keep everything as it is."""
+        self.settled.set()  # a waiting start need not wait any longer
         await self._sharing.stop()
 
     def set_topics(self, topics: Iterable[str]) -> None:
-        """Which topics are shared."""
+        """Set the topics to balance."""
         self._topics = dict.fromkeys(topics)
 
     def wake(self) -> None:
-        """Look again now."""
+        """Check the assignment again now."""
         self._sharing.wake()
 
     async def _share(self) -> float | None:
         return None if await self.balance() else spread(min(_RETRY_S, self._interval_s), _JITTER)
 
     async def balance(self) -> bool:
-        """Look at every topic once; False when something is to be tried again soon."""
+        """Check every topic once; False when something is to be tried again soon."""
         async with self._lock:
             all_well = True
             self.unsettled = {}
@@ -109,7 +109,7 @@ class Balance:
                 try:
                     all_well &= await self._balance_topic(topic)
                 except NoRoute as error:
-                    # Should it come later, all its messages were sent while the group was listening.
+                    # If it appears later, all its messages were sent while the group was listening.
                     self.first_seen.setdefault(topic, frozenset())
                     log.debug("%s is not shared now: %s", topic, error)
                 except ErucaError as error:
@@ -119,7 +119,7 @@ class Balance:
                     self.unsettled[topic] = str(error)
                     all_well = False
                 except Exception as error:
-                    # A strategy of the user, for example. Without this no queue would ever be shared again.
+                    # For example in a user's strategy. Without this, no queue would ever be assigned again.
                     log.exception("the queues of %s could not be shared now", topic)
                     self.unsettled[topic] = repr(error)
                     all_well = False
@@ -128,7 +128,7 @@ class Balance:
             return all_well
 
     async def wait_settled(self, seconds: float) -> None:
-        """Wait until every topic was shared once, and where to begin is known, for at most `seconds`."""
+        """Wait until every topic was balanced once and the start offsets are known, for at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self.settled.wait()
@@ -155,7 +155,7 @@ class Balance:
                 if everything:
                     self.unsettled[topic] = "the brokers do not know the members of the group yet"
                 return False
-            # A strategy that was told its queues gives them for every topic, that of the retries too.
+            # ConfigStrategy returns its queues for every topic, including the retry topic.
             allotted = [queue for queue in found if queue.topic == topic]
         change = plan_change(owned, allotted)
         if change.dropped:
@@ -177,7 +177,7 @@ class Balance:
         return len(taken) == len(change.added)
 
     async def _take_all(self, queues: list[MessageQueue]) -> list[tuple[MessageQueue, Taken]]:
-        """Begin with queues side by side: each takes several questions to its broker."""
+        """Take queues concurrently: each takes several requests to its broker."""
         slots = asyncio.Semaphore(_TAKEN_AT_ONCE)
 
         async def take(queue: MessageQueue) -> tuple[MessageQueue, Taken]:
@@ -187,17 +187,17 @@ class Balance:
         return await asyncio.gather(*[take(queue) for queue in queues])
 
     async def _allot(self, topic: str, route: Route) -> list[MessageQueue] | None:
-        """The queues that are ours by the strategy; None when it cannot be said now."""
+        """Return the queues that the strategy assigns to us; None when this cannot be determined now."""
         queues = list(route.read_queues)
         if self._broadcast:
             return queues
         members = await self._list_members(route)
         if not members or not queues:
-            return None  # as Java does: keep what is ours
+            return None  # as Java does: keep the current queues
         return self._strategy.allocate(self._group, self._session.client_id, queues, sort_clients(members))
 
     async def _list_members(self, route: Route) -> list[str]:
-        """Ask any broker of the topic who is in the group; it must have heard of us first."""
+        """Ask any broker of the topic for the members of the group; it must have received our heartbeat first."""
         addresses = [by_id.get(MASTER_ID) or next(iter(by_id.values())) for by_id in route.brokers.values()]
         random.shuffle(addresses)
         failure: ErucaError = NetError(f"no broker of {route.topic} is there now")

@@ -1,4 +1,4 @@
-"""Telling a user's function which queues were assigned and which are revoked."""
+"""Calling a user's function with the queues that were assigned and revoked."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ log = logging.getLogger(__name__)
 
 
 class QueueChanges:
-    """Calls the listener of one consumer. Each queue is told as assigned once before it is told as revoked."""
+    """Calls the listener of one consumer. Each queue is reported as assigned once before it is reported as revoked."""
 
     def __init__(self, listener: OnChange | None, namespace: str) -> None:
         self._listener = listener
         self._namespace = namespace
-        # Told as assigned, and not as revoked since.
+        # Reported as assigned, and not reported as revoked since.
         self._told: set[MessageQueue] = set()
 
     async def tell(self, assigned: Iterable[MessageQueue], revoked: Iterable[MessageQueue]) -> None:
-        """Call the listener with what is new, and wait for it. What it raises is logged and goes no further."""
+        """Call the listener with the changes, and wait for it. Exceptions it raises are logged and not propagated."""
         if self._listener is None:
             return
         came = [queue for queue in assigned if not queue.topic.startswith(RETRY_PREFIX) and queue not in self._told]
@@ -41,13 +41,13 @@ class QueueChanges:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
-                raise  # the consumer closes
+                raise  # the consumer is closing
             log.exception("what the listener for queues waited for was cancelled")
         except Exception:
             log.exception("the listener for queues failed")
 
     async def tell_last(self, timeout_s: float) -> None:
-        """Tell that every queue is revoked, because the consumer closes."""
+        """Report every queue as revoked, because the consumer is closing."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.tell([], list(self._told))

@@ -1,4 +1,4 @@
-"""Subscriptions by regular expression: topics that match are found, followed when they come, and left when they go."""
+"""Subscriptions by regular expression: matching topics are found, consumed when created, and dropped when deleted."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from eruca.errors import ErucaError, RequestRefused, WireError
 
 log = logging.getLogger(__name__)
 
-# How often topics are listed, unless the group looks at its queues more often.
+# How often topics are listed, unless the group checks its queues more often.
 _LOOK_S = 5.0
-# So often in a row a topic must be missing: a broker that restarts takes its topics away for a moment.
+# A topic must be missing this many times in a row: a broker that restarts removes its topics for a moment.
 _MISSED_MAX = 3
 _REPLY_SUFFIX = "_REPLY_TOPIC"
 
 
 class Discovery:
-    """Keeps the subscriptions of one consumer in step with the topics that match its patterns."""
+    """Keeps the subscriptions of one consumer in sync with the topics that match its patterns."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Discovery:
         self._patterns = patterns
         self._subscriptions = subscriptions
         self._balance = balance
-        # Is told of a topic, as the broker knows it, before anything of it is consumed.
+        # Called with a topic, as the broker knows it, before anything is consumed from it.
         self._on_found = on_found
-        # Topics that are subscribed because they match, and how often in a row each was missing.
+        # Topics that are subscribed because they match, and how many times in a row each was missing.
         self.found: dict[str, int] = {}
         self._has_looked = False
         self._looking = Repeating(
@@ -55,18 +55,18 @@ class Discovery:
         )
 
     async def begin(self) -> None:
-        """Find the topics that are there now. When no name server answers, they are found later."""
+        """Find the topics that exist now. If no name server answers, they are found later."""
         try:
             await self._look()
         except ErucaError as error:
             log.warning("topics that match cannot be found yet: %s", error)
 
     def start(self) -> None:
-        """Look again and again."""
+        """List the topics periodically."""
         self._looking.start()
 
     async def stop(self) -> None:
-        """Look no more, and forget what was found."""
+        """Stop listing topics, and forget those that were found."""
         await self._looking.stop()
         for topic in self.found:
             self._session.routes.unwatch(topic)
@@ -98,7 +98,7 @@ class Discovery:
         self.found[topic] = 0
         if self._has_looked:
             log.info("topic %s matches %s and is consumed from now on", topic, pattern.pattern.pattern)
-            # It was made while the group was listening: all its messages are for it.
+            # It was created while the group was listening, so all its messages are consumed.
             self._balance.first_seen.setdefault(topic, frozenset())
             session.routes.watch(topic)
 
@@ -121,7 +121,7 @@ class Discovery:
             raise WireError(f"a name server lists {len(topics)} topics, at most {REGISTRATION_TOPICS_MAX} are read")
         found = {topic: pattern for topic in topics if (pattern := self._match(topic)) is not None}
         if found.keys() - self._subscriptions.keys():
-            # Brokers have topics that are called like themselves and like their clusters.
+            # Brokers have topics that are named after themselves and after their clusters.
             info = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO)
             if isinstance(info, ClusterInfo):
                 for name in (*info.broker_addr_table, *info.cluster_addr_table):
@@ -129,7 +129,7 @@ class Discovery:
         return found
 
     def _match(self, topic: str) -> TopicPattern | None:
-        """The first pattern that matches the whole name of a topic; none does for topics of the system."""
+        """Return the first pattern that matches the whole name of a topic; None for system topics."""
         if is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic.endswith(_REPLY_SUFFIX):
             return None
         name = unwrap(self._namespace, topic)

@@ -1,4 +1,4 @@
-"""One queue of ours: what was pulled of it, what is being worked on, and where to go on."""
+"""One assigned queue: the messages pulled from it, those being processed, and where to continue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eruca._wire.record import Record
 
 
 class LastRead(NamedTuple):
-    """A message, so that it is known again: brokers of one name have it at the same place."""
+    """Identifies a message: brokers of the same name have it at the same position."""
 
     queue_offset: int
     position: int
@@ -22,12 +22,12 @@ class LastRead(NamedTuple):
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        """The same of a record."""
+        """Return the identity of a record."""
         return cls(record.queue_offset, record.position, record.store_timestamp, record.body_crc)
 
 
 class Inbox:
-    """The state of one queue a consumer has."""
+    """The state of one queue assigned to a consumer."""
 
     def __init__(self, queue: MessageQueue, subscription: Subscription, next_offset: int) -> None:
         self.queue = queue
@@ -36,74 +36,74 @@ class Inbox:
         # Where the next pull begins.
         self.next_offset = next_offset
         self._first_offset = next_offset
-        # Not ours any more: whatever still comes of it counts for nothing.
+        # The queue is no longer assigned to us: messages of it that still arrive are ignored.
         self.dropped = False
-        # The user does not want anything of it now.
+        # The user has paused it.
         self.paused = False
-        # Which broker of the name to ask next.
+        # Which broker of the broker name to ask next.
         self.broker_id = 0
-        # Whose queue the offsets are of: the master and its mastership (-1: not known yet). That of a master that takes
-        # over may go on differently.
+        # The master the offsets belong to, and its epoch (-1: not known yet). After a failover, the queue of the new
+        # master may continue differently.
         self.master = ""
         self.epoch = -1
         # The message that was read last.
         self.last: LastRead | None = None
-        # The broker that was asked last, and the one that answered last, if it has all that was read.
+        # The broker that was asked last, and the one that answered last, if it has everything that was read.
         self.asked = ""
         self.source = ""
-        # The refusal that was logged last, until a pull works again.
+        # The last refusal that was logged; cleared when a pull works again.
         self.trouble = ""
         self.task: asyncio.Task[None] | None = None
         # Takes the acknowledgements of its messages.
         self.settle: Settle | None = None
-        # Messages handlers work on: the loop time they began, by offset.
+        # Messages being processed by handlers: the loop time at which each began, by offset.
         self.running: dict[int, tuple[float, Record]] = {}
-        # Set whenever there may be room, or a reason to look again.
+        # Set whenever there may be room, or another reason to check again.
         self.changed = asyncio.Event()
         self.last_pull = 0.0
         self.last_consumed = 0.0
-        # Ordered consumers hold a lock of the broker, until this loop time as far as we know.
+        # Ordered consumers hold a lock at the broker, which is valid until this loop time as far as we know.
         self.locked_until = 0.0
         self.locked_at_ms = 0
-        # Another has that lock now, and may be further than we are: our offset must not take the group back.
+        # Another member has that lock now and may be further ahead: our offset must not move the group back.
         self.is_lost = False
 
     @property
     def commit_offset(self) -> int:
-        """The offset to commit: that of the first message that is not done."""
+        """The offset to commit: the offset of the first message that is not done."""
         found = self.process.commit_offset
         return self._first_offset if found is None else found
 
     def finish(self, offset: int) -> bool:
-        """A message is done; False when it is not here any more."""
+        """Mark a message as done; False when it is not here any more."""
         done = self.process.finish(offset)
         self.changed.set()
         return done
 
     def move(self, offset: int) -> None:
-        """Go on elsewhere: what `next_offset` says is not there, because it expired or because the broker lost it."""
+        """Continue at another offset: `next_offset` does not exist, because it expired or the broker lost it."""
         if offset < self.next_offset:
-            # New messages get offsets we have seen before, and must not be taken for those.
+            # New messages get offsets that were used before, and must not be mistaken for the old messages.
             self.process = ProcessQueue()
             self._first_offset = offset
         self.process.skip_to(offset)
         self.next_offset = offset
 
     def is_ours(self) -> bool:
-        """Is the queue still ours? It may be another's after any wait."""
+        """Return whether the queue is still assigned to us; this may change during any wait."""
         return not self.dropped
 
     def is_paused(self) -> bool:
-        """Does the user not want anything of it? That may change during any wait too."""
+        """Return whether the user has paused the queue; this may change during any wait."""
         return self.paused
 
     def drop(self) -> None:
-        """It is not ours any more."""
+        """Mark the queue as no longer assigned to us."""
         self.dropped = True
         self.changed.set()
 
     def describe(self, now: float, now_ms: int) -> ProcessQueueInfo:
-        """What the console shows of it; `now` is loop time, `now_ms` the wall clock."""
+        """Return what the console shows about it; `now` is loop time, `now_ms` the wall clock."""
 
         def to_wall(loop_time: float) -> int:
             return now_ms - round((now - loop_time) * 1000) if loop_time else 0

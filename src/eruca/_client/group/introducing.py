@@ -1,4 +1,4 @@
-"""The first words of a consumer: where its topics are, whether brokers can read its expressions, who it is."""
+"""The start of a consumer: it finds its topics, has brokers check its expressions, and sends its first heartbeat."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 async def introduce(
     session: Session, group: str, subscriptions: Mapping[str, Subscription], *, broadcast: bool
 ) -> None:
-    """Find the brokers, let them read the expressions, and tell them of the group. Raises RequestRefused."""
+    """Find the brokers, let them check the expressions, and send them a heartbeat. Raises RequestRefused."""
     for topic, subscription in subscriptions.items():
         session.routes.watch(topic)
         try:
@@ -31,12 +31,12 @@ async def introduce(
             await _check_expression(session, group, route, subscription)
     await session.heartbeat()
     if not broadcast:
-        # The brokers made the retry topic when they heard of us.
+        # The brokers created the retry topic when they received our heartbeat.
         await session.routes.refresh_all()
 
 
 async def _check_expression(session: Session, group: str, route: Route, subscription: Subscription) -> None:
-    """Let every broker of a topic read an expression; one that is not there now learns it by the heartbeat."""
+    """Let every broker of a topic check an expression; one that is down now gets it with a later heartbeat."""
     addresses = {next(iter(by_id.values())) for by_id in route.brokers.values()}
     checks = [
         session.calls.check_subscription(address, session.client_id, group, subscription.data) for address in addresses

@@ -18,14 +18,14 @@ _ASKED_AT_ONCE = 32
 class Lag:
     """How many messages a consumer is behind."""
 
-    # Of all its queues together.
+    # The sum of all its queues.
     total: int = 0
-    # Of each of its queues.
+    # For each of its queues.
     queues: dict[MessageQueue, int] = field(default_factory=dict)
 
 
 async def find_lag(session: Session, progress: Mapping[MessageQueue, int]) -> Lag:
-    """Compare where each queue is with where it ends; queues for retries are left out. Raises ErucaError."""
+    """Compare the progress of each queue with its end; retry queues are left out. Raises ErucaError."""
     slots = asyncio.Semaphore(_ASKED_AT_ONCE)
 
     async def find(queue: MessageQueue, offset: int) -> int:

@@ -1,4 +1,4 @@
-"""What is noticed of consuming: counts, times, and whoever wants to be told of each message."""
+"""Observing consumption: counts, durations, and hooks that are called for each message."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from eruca._wire.bodies import ConsumeStatus
 
 log = logging.getLogger(__name__)
 
-# Has a handler work on messages, and returns how that ended.
+# Runs a handler on messages, and returns the outcome.
 Work: TypeAlias = Callable[[list[Message]], Awaitable[Outcome]]
 
 _WINDOW_S = 60.0
 
 
 class ConsumeHook(Protocol):
-    """Is told of messages before and after a handler works on them. What it raises is logged and goes no further."""
+    """Called before and after a handler processes messages. Exceptions it raises are logged and not propagated."""
 
     def before_consume(self, messages: list[Message]) -> object:
-        """A handler is about to begin; what this returns is passed to `after_consume`."""
+        """Called before a handler begins; the return value is passed to `after_consume`."""
 
     def after_consume(self, messages: list[Message], outcome: Outcome, spent_ms: int, begun: object) -> None:
-        """It has ended."""
+        """Called after the handler has ended."""
 
 
 class _Tally:
-    """Counts of one topic: those of the whole life, and those since the last full minute."""
+    """Counts of one topic: in total, and since the last full minute."""
 
     def __init__(self, meter: ConsumeMeter) -> None:
         self.failed = 0
@@ -51,7 +51,7 @@ class _Tally:
         self._spent += spent_s
 
     def read(self) -> ConsumeStatus:
-        """The rates of the last minute."""
+        """Return the rates of the last minute."""
         seconds = time.monotonic() - self._began
         calls = self._ok + self._bad
         status = ConsumeStatus(
@@ -66,7 +66,7 @@ class _Tally:
 
 
 class ConsumeObserver:
-    """Counts what handlers do and tells hooks."""
+    """Counts what handlers do and calls hooks."""
 
     def __init__(self, group: str, hooks: Iterable[ConsumeHook] = ()) -> None:
         self.hooks = list(hooks)
@@ -75,12 +75,12 @@ class ConsumeObserver:
         self._tallies: dict[str, _Tally] = {}
 
     def start(self) -> None:
-        """Find who wants to be told of spans now: a program may set its providers after it has made its consumers."""
+        """Look for telemetry providers now: a program may set them after it has created its consumers."""
         self._telemetry = find_telemetry()
 
     @property
     def is_watched(self) -> bool:
-        """Does anybody want to be told of each message?"""
+        """Return whether there are hooks to call for each message."""
         return bool(self.hooks) or self._telemetry is not None
 
     def count(self, topic: str, count: int, is_done: bool, spent_s: float) -> None:
@@ -91,12 +91,12 @@ class ConsumeObserver:
         tally.add(count, is_done, spent_s)
 
     def read(self, topic: str) -> ConsumeStatus:
-        """How fast a topic is consumed."""
+        """Return how fast a topic is consumed."""
         tally = self._tallies.get(topic)
         return ConsumeStatus() if tally is None else tally.read()
 
     async def consume(self, work: Work, messages: list[Message]) -> Outcome:
-        """Have a handler work, with hooks told before and after."""
+        """Run a handler, with hooks called before and after."""
         begun = [self._tell_before(hook, messages) for hook in self.hooks]
         started = time.monotonic()
         outcome = await self._call(work, messages)

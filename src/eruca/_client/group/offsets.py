@@ -1,4 +1,4 @@
-"""Where a group has got to: kept by the broker, or in a file of our own when every member reads everything."""
+"""Offsets of a group: kept by the broker, or in a local file for broadcast consumers."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ log = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
-    """Keeps one offset a queue."""
+    """Keeps one offset per queue."""
 
-    # Whose offsets they are.
+    # The group the offsets belong to.
     group: str
 
     async def open(self) -> None:
         """Make ready."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """The offset kept for a queue; None when there is none. Raises ErucaError when it cannot be known now."""
+        """Return the offset kept for a queue; None if there is none. Raises ErucaError when it cannot be read now."""
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
         """Keep offsets; with `wait` they are kept when this returns. Raises ErucaError.
 
-        Without `wait` this is called again and again with the newest offsets: what could not be kept is tried again.
+        Without `wait` this is called repeatedly with the newest offsets, so offsets that could not be kept are retried.
         """
 
     async def close(self) -> None:
@@ -46,22 +46,22 @@ class BrokerOffsets:
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self.group = group
-        # One write to a broker after the other: one that works in several threads may let a newer one pass an older.
+        # Writes to a broker are sequential: a multi-threaded broker could apply a newer one before an older one.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._writes: set[asyncio.Task[None]] = set()
-        # What a broker has answered to keep, and its address: a master that comes back does not know what slaves keep.
+        # The offsets a broker has acknowledged, and its address: a restarted master does not know what its slaves keep.
         self._kept: dict[MessageQueue, tuple[str | None, int]] = {}
 
     async def open(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for writes in progress."""
         if self._writes:
             await asyncio.wait(self._writes)
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Ask the broker. A 0 is looked at twice: for young queues it may mean that there is none."""
+        """Ask the broker. A 0 is checked twice: for young queues it may mean that there is no offset."""
         calls, address = self._session.calls, self._address_of(queue)
         self._kept.pop(queue, None)  # others may have committed since
         offset = await calls.read_offset(address, self.group, queue)
@@ -70,10 +70,10 @@ class BrokerOffsets:
         return offset
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
-        """Tell the brokers; one that cannot be reached does not keep the others from being told.
+        """Send offsets to the brokers; an unreachable broker does not prevent writes to the others.
 
-        Without `wait` a broker is told only what it has not answered to keep, and not while it is being told something
-        else: whoever calls this again and again tells it then.
+        Without `wait`, a broker only gets offsets it has not acknowledged, and only when no other write to it is in
+        progress: the next call sends them then.
         """
         by_broker: defaultdict[str, dict[MessageQueue, int]] = defaultdict(dict)
         for queue, offset in offsets.items():
@@ -81,7 +81,7 @@ class BrokerOffsets:
                 by_broker[queue.broker_name][queue] = offset
         if not by_broker:
             return
-        # Whoever is cancelled leaves the write to itself, so that the next one still knows when it is over.
+        # When the caller is cancelled, the write continues, so that the next one still knows when it is over.
         task = asyncio.get_running_loop().create_task(self._write_all(by_broker))
         self._writes.add(task)
         task.add_done_callback(self._end_write)
@@ -98,7 +98,7 @@ class BrokerOffsets:
             log.error("not all offsets of group %s could be committed", self.group, exc_info=error)
 
     async def _write_all(self, by_broker: Mapping[str, dict[MessageQueue, int]]) -> None:
-        # All at once: one after the other, a silent broker would hold up the end of a consumer for minutes.
+        # Concurrently: one after the other, brokers that do not answer would delay the close of a consumer for minutes.
         work = [self._write_to(broker, offsets) for broker, offsets in by_broker.items()]
         failures = [error for errors in await asyncio.gather(*work) for error in errors]
         if failures:
@@ -110,7 +110,7 @@ class BrokerOffsets:
         return [error for error in answers if error is not None]
 
     async def _write(self, queue: MessageQueue, offset: int) -> ErucaError | None:
-        # Until the broker has answered, nobody knows which offset it keeps.
+        # Until the broker has answered, the offset it keeps is unknown.
         self._kept.pop(queue, None)
         address = queue.broker_name
         try:
@@ -139,7 +139,7 @@ class LocalOffsets:
         self._writes: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Read the file and keep others away from it. Raises ConfigError when another process has it."""
+        """Read the file and lock it. Raises ConfigError when another process has locked it."""
         await asyncio.to_thread(self._open)
 
     def _open(self) -> None:
@@ -167,13 +167,13 @@ class LocalOffsets:
         return {}
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """What the file says."""
+        """Return the offset in the file."""
         return self._offsets.get(queue)
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
-        """Write the file when anything changed."""
-        # Whoever is cancelled leaves the write to itself: its thread goes on all the same, and the next write, and
-        # whoever opens the file after us, must not meet it.
+        """Write the file if anything has changed."""
+        # When the caller is cancelled, the write continues: its thread cannot be stopped. Neither the next write nor the
+        # next process that opens the file may run at the same time.
         task = asyncio.get_running_loop().create_task(self._write(offsets))
         self._writes.add(task)
         task.add_done_callback(self._end_write)
@@ -190,7 +190,7 @@ class LocalOffsets:
                 return
             merged = {**self._offsets, **offsets}
             await asyncio.to_thread(self._save, merged)
-            # Not before: what could not be written is written the next time.
+            # Not earlier: offsets that could not be written are written the next time.
             self._offsets = merged
 
     def _save(self, offsets: dict[MessageQueue, int]) -> None:
@@ -203,7 +203,7 @@ class LocalOffsets:
             raise StoreIOError(f"write {self._path}: {error.strerror or error}") from error
 
     async def close(self) -> None:
-        """Wait for what is being written, and let others have the file."""
+        """Wait for a write in progress, and unlock the file."""
         if self._writes:
             await asyncio.wait(self._writes)
         if self._lock is not None:
@@ -224,7 +224,7 @@ def _lock(file: IO[bytes]) -> None:
 
 
 def make_offsets(session: Session, group: str, *, broadcast: bool, directory: Path) -> OffsetStore:
-    """Where the offsets of a consumer are kept: by the brokers, or in a file when every member reads everything."""
+    """Return the offset store of a consumer: the brokers, or a local file for broadcast."""
     if not broadcast:
         return BrokerOffsets(session, group)
     options = session.options

@@ -1,4 +1,4 @@
-"""Which queues the user does not want anything of now, also of those that come later."""
+"""Queues that the user has paused, including queues assigned later."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from eruca._wire.bodies import MessageQueue
 
 
 class Pauses:
-    """What was paused and not resumed since: single queues, or all but some."""
+    """The paused queues: individual queues, or all except some."""
 
     def __init__(self) -> None:
         self._everything = False
-        # Queues that are not as `_everything` says.
+        # Queues that are the opposite of `_everything`.
         self._others: set[MessageQueue] = set()
 
     def pause(self, queues: Iterable[MessageQueue] | None) -> None:
-        """Pause these queues, or all: those of now and those that a later rebalance brings."""
+        """Pause these queues, or all: the current ones and those that a later rebalance assigns."""
         self._change(queues, is_paused=True)
 
     def resume(self, queues: Iterable[MessageQueue] | None) -> None:
-        """The opposite of `pause`."""
+        """Undo `pause`."""
         self._change(queues, is_paused=False)
 
     def _change(self, queues: Iterable[MessageQueue] | None, *, is_paused: bool) -> None:
@@ -33,5 +33,5 @@ class Pauses:
             self._others.update(queues)
 
     def covers(self, queue: MessageQueue) -> bool:
-        """Is a queue paused?"""
+        """Return whether a queue is paused."""
         return self._everything is not (queue in self._others)

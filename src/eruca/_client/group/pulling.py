@@ -1,4 +1,4 @@
-"""Pulling one queue after the other question: what to ask for, when to wait, and what each answer means."""
+"""Pulling queues, one request after the other: what to ask for, when to wait, and how to handle each answer."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NOT_KNOWN_YET = frozenset(
     }
 )
 
-# A broker holds a pull that finds nothing. One that answers at once, again and again, would keep us busy with it.
+# A broker holds a pull that finds nothing. A broker that always answers at once would keep the client busy.
 _FRUITLESS_MAX = 3
 _HELD_S = 0.1
 
 
 class Puller:
-    """Pulls queues and hands over what it gets."""
+    """Pulls queues and passes on the messages."""
 
     def __init__(
         self,
@@ -60,16 +60,16 @@ class Puller:
         self._error_pause_s = to_seconds("Flow.error_pause", flow.error_pause)
         self._interval_s = to_seconds("Flow.interval", flow.interval)
         self._deliver = deliver
-        # Marks of this kind of consumer in every pull.
+        # Flags that this kind of consumer sets in every pull.
         self._flags = PULL_SUSPEND | flags
-        # May anything be pulled, seeing what all queues have? Whoever says no sets `changed` when there is room again.
+        # Returns whether more may be pulled, given all queues. After False, `changed` is set once there is room.
         self._has_room = has_room
-        # What the group has committed, for those who go back to it when another master takes over.
+        # What the group has committed; pulling continues there after a failover.
         self._find_kept = find_kept
         self.pulled_count = 0
 
     async def run(self, inbox: Inbox) -> None:
-        """Pull a queue until it is dropped, whatever goes wrong with it."""
+        """Pull a queue until it is dropped, whatever fails."""
         while inbox.is_ours():
             try:
                 await self._pull_often(inbox)
@@ -99,7 +99,7 @@ class Puller:
             if not inbox.is_ours():
                 return
             if inbox.is_paused():
-                continue  # it was asked for before; it is asked for again when it is wanted
+                continue  # this pull was sent before the pause; it is sent again after it
             before = inbox.next_offset
             self._take(inbox, pulled)
             is_held = asyncio.get_running_loop().time() - inbox.last_pull >= _HELD_S
@@ -121,32 +121,32 @@ class Puller:
         )
 
     async def _check_master(self, inbox: Inbox) -> None:
-        """See whether another broker took the place of the master, before anything is asked of it."""
+        """Check whether the master has been replaced by another broker, before pulling from it."""
         master = self._session.routes.find_address(inbox.queue.broker_name, only_this=True)
         if master is None or master == inbox.master:
             return
-        # One that was read from as a slave has what was read.
+        # A broker that was read from as a slave has what was read.
         if inbox.master and inbox.source != master:
             await self._go_back(inbox, master)
         inbox.master = master
 
     async def _check_answer(self, inbox: Inbox, pulled: Pulled) -> bool:
-        """See whether an answer is of the log that was read before; False when the queue goes on elsewhere now."""
+        """Check whether an answer is from the log that was read before; False when the queue continues elsewhere."""
         if -1 < inbox.epoch < pulled.epoch and inbox.source != inbox.asked:
             await self._go_back(inbox, inbox.asked)
             inbox.epoch = pulled.epoch
             return False
         inbox.epoch = max(inbox.epoch, pulled.epoch)
-        # Only one that has all that was read may be told that it was.
+        # Only a broker that has everything that was read may get offsets for it.
         inbox.source = inbox.asked if pulled.max_offset >= inbox.next_offset else ""
         return True
 
     async def _go_back(self, inbox: Inbox, address: str) -> None:
-        """Go on where a new master has the group, unless it has all that was read.
+        """Continue at the offset a new master has for the group, unless it has everything that was read.
 
-        What the old master had given out last its slave may not have got. The new one gives the same offsets to other
-        messages then, and whoever went on as before would never see them. The offsets that a slave has of a group are
-        never beyond its log, so what is read twice is what was not committed, or not copied to it.
+        A slave may not have received the last messages that its old master delivered. As the new master, it assigns the
+        same offsets to other messages, which a client that just continued would never see. The group offsets of a slave
+        are never beyond its log, so only what was not committed, or not replicated to it, is read twice.
         """
         if self._find_kept is None or await self._has_last(inbox, address):
             return
@@ -157,7 +157,7 @@ class Puller:
             inbox.move(kept)
 
     async def _has_last(self, inbox: Inbox, address: str) -> bool:
-        """Has a broker the message that was read last? Then its log is the one that was read, up to there."""
+        """Return whether a broker has the last message that was read: then its log is the same up to there."""
         last, queue = inbox.last, inbox.queue
         if last is None or last.queue_offset != inbox.next_offset - 1:
             return False
@@ -177,8 +177,8 @@ class Puller:
             queue_offset=inbox.next_offset,
             max_message_nums=self._flow.batch,
             sys_flag=self._flags | flags,
-            # Java's clients commit with their pulls. A broker that works in several threads may do that after a later
-            # commit has been answered, and give the messages between the two once more to whoever comes next.
+            # Java's clients commit with their pulls. A multi-threaded broker may apply that after it has answered a
+            # later commit, and then deliver the messages between the two again to the next member.
             commit_offset=0,
             suspend_timeout_ms=self._hold_ms,
             subscription=subscription.text,
@@ -211,21 +211,21 @@ class Puller:
         inbox.process.skip_to(pulled.next_offset)
         inbox.next_offset = pulled.next_offset
         if fresh:
-            # In the next turn, so that the next question is on its way before handlers begin with this answer.
+            # In the next loop iteration, so that the next request is sent before handlers begin with this answer.
             asyncio.get_running_loop().call_soon(self._hand_over, inbox, fresh)
 
     def _hand_over(self, inbox: Inbox, fresh: list[Record]) -> None:
-        if inbox.is_ours():  # it may be another's since the last turn
+        if inbox.is_ours():  # it may have been revoked since the last iteration
             self._deliver(inbox, fresh)
 
     async def _recover(self, inbox: Inbox, error: ErucaError) -> None:
-        """Do what helps against an error, and wait a moment."""
+        """Try to recover from an error, and wait a moment."""
         self._report(inbox, error)
         session = self._session
         inbox.broker_id = MASTER_ID
         try:
             if inbox.subscription.class_filter is not None:
-                # Whatever it is: the filter server may have gone, or come again without what it was given.
+                # For any error: the filter server may be gone, or may have restarted without the filter class.
                 session.uploads.forget(topic=inbox.queue.topic)
                 await session.routes.refresh(inbox.queue.topic)
             elif isinstance(error, RequestRefused) and error.code in _NOT_KNOWN_YET:
@@ -237,7 +237,7 @@ class Puller:
         await asyncio.sleep(spread(self._error_pause_s, 0.5))
 
     def _report(self, inbox: Inbox, error: ErucaError) -> None:
-        """Log an error once, however often it comes in a row."""
+        """Log an error once, however often it repeats in a row."""
         words = ("queue %s could not be pulled: %s", inbox.queue, error)
         if isinstance(error, NetError):
             address = self._session.routes.find_address(inbox.queue.broker_name)
@@ -252,7 +252,7 @@ class Puller:
 async def find_source(
     session: Session, group: str, queue: MessageQueue, broker_id: int, subscription: Subscription
 ) -> tuple[str, int]:
-    """Where to pull a queue from, and the flags to do it with: a broker, or its filter server. Raises ErucaError."""
+    """Return where to pull a queue from (a broker or its filter server), and the flags. Raises ErucaError."""
     address = session.routes.require_address(queue.broker_name, broker_id)
     wanted = subscription.class_filter
     if wanted is None:
@@ -270,7 +270,7 @@ async def find_source(
 async def peek(
     calls: Calls, address: str, group: str, queue: MessageQueue, offset: int, *, count_max: int, timeout_ms: int
 ) -> list[Record]:
-    """The records a broker has at an offset now, whatever their tags; it neither waits nor commits."""
+    """Return the records a broker has at an offset now, whatever their tags; does not wait or commit."""
     header = make_peek_header(group, queue, offset, count_max)
     return (await calls.pull(address, header, timeout_ms)).records
 
@@ -285,7 +285,7 @@ def make_peek_header(
     kind: str = TAG,
     bytes_max: int | None = None,
 ) -> PullMessageHeader:
-    """Return the header of a pull that neither waits for messages nor commits an offset."""
+    """Return the header of a pull that does not wait for messages and does not commit an offset."""
     return PullMessageHeader(
         consumer_group=group,
         topic=queue.topic,
@@ -303,7 +303,7 @@ def make_peek_header(
 
 
 def keep_tagged(records: list[Record], subscription: Subscription) -> list[Record]:
-    """The records with tags that are wanted: the broker compares hashes, and two tags may have one."""
+    """Return the records with the wanted tags: the broker only compares hashes, which may collide."""
     tags = subscription.tags
     if not records or tags is None or not tags.tags:
         return records

@@ -1,4 +1,4 @@
-"""Giving messages back: to be delivered again later, or to the dead letters."""
+"""Sending messages back: to be delivered again later, or to become dead letters."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from eruca.errors import ErucaError, NoRoute
 
 log = logging.getLogger(__name__)
 
-# How often a message is delivered unless its consumer says otherwise: once, and 16 times again as in Java.
+# How often a message is delivered unless its consumer sets another number: once, plus 16 retries as in Java.
 DELIVERIES_MAX = 17
 
 _TIMEOUT_MS = 5000
 
 
 class Redelivery:
-    """Gives messages of one group back."""
+    """Sends messages of one group back to the broker."""
 
     def __init__(self, session: Session, group: str, max_deliveries: int) -> None:
         self._session = session
         self._group = group
-        # As the wire counts: how often after the first time.
+        # As the protocol counts: deliveries after the first.
         self._retries_max = max_deliveries - 1
         self._sender = Sender(session, INNER_PRODUCER_GROUP)
 
     async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
-        """Have a message delivered again: after a delay level, 0 for the broker's choice, below 0 to the dead letters.
+        """Have a message delivered again after a delay level: 0 is the broker's choice, below 0 makes it a dead letter.
 
-        The broker that has the message copies it; when that fails, it is sent once more by ourselves. Raises ErucaError
-        when neither works.
+        The broker that has the message copies it; if that fails, the client sends a copy itself. Raises ErucaError when
+        both fail.
         """
         try:
             await self._ask_broker(record, queue, level)
@@ -62,7 +62,7 @@ class Redelivery:
         if level < 0 or record.reconsume_times >= self._retries_max:
             self._log_burial(record, record.reconsume_times + 1)
         else:
-            # What a damaged or hostile record says of its deliveries may be any number.
+            # A damaged or hostile record may contain any number of deliveries.
             level = max(1, min(level or RETRY_LEVEL_FIRST + record.reconsume_times, len(DELAY_LEVELS_MS)))
             pause = timedelta(milliseconds=DELAY_LEVELS_MS[level - 1]).total_seconds()
             what = _describe(record, record.reconsume_times + 1)
@@ -85,7 +85,7 @@ class Redelivery:
         await self._session.calls.send_back(address, header, _TIMEOUT_MS)
 
     async def send_again(self, record: Record, times: int, *, delay_level: int = 0) -> None:
-        """Send a copy to the retry topic of the group; the broker turns one that came too often into a dead letter."""
+        """Send a copy to the retry topic of the group; after the last delivery the broker makes it a dead letter."""
         topic = RETRY_PREFIX + self._group
         properties = record.read_properties()
         properties.setdefault(RETRY_TOPIC, record.topic)
@@ -110,13 +110,13 @@ class Redelivery:
         await self._sender.send(parcel, random.choice(route.write_queues), _TIMEOUT_MS)
 
     async def bury(self, record: Record, delivery: int) -> None:
-        """Send a message of an ordered queue to the dead letters after its last delivery. Raises ErucaError."""
-        # The broker makes a dead letter of what comes to the retry topic after the last attempt.
+        """Make a message of an ordered queue a dead letter after its last delivery. Raises ErucaError."""
+        # The broker makes a dead letter of a message that is sent to the retry topic after the last attempt.
         await self.send_again(record, self._retries_max)
         self._log_burial(record, delivery)
 
     async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
-        """Give a message back however long it takes: neither lost nor done, it holds its place in the queue."""
+        """Send a message back, retrying until it works: until then it is not done and holds its place in the queue."""
         while True:
             try:
                 await self.send_back(record, queue, level)
@@ -130,7 +130,7 @@ class Redelivery:
 
 
 def _describe(record: Record, delivery: int) -> str:
-    """A message for the log: what its sender calls it, where it is from, and which delivery this was."""
+    """Describe a message for the log: its id, its topic, its keys and the number of this delivery."""
     topic = record.topic
     if topic.startswith(RETRY_PREFIX):
         topic = record.get_property(RETRY_TOPIC) or topic

@@ -1,4 +1,4 @@
-"""What a consumer tells an operator of itself: its settings, its queues, its rates, and what its threads are doing."""
+"""What a consumer reports to operators: its settings, its queues, its rates, and the stacks of its threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eruca._wire.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, M
 def describe_member(
     group: str, consume_type: ConsumeType, settings: GroupSettings, subscriptions: Iterable[Subscription]
 ) -> ConsumerData:
-    """What heartbeats say of a consumer."""
+    """Return what heartbeats contain about a consumer."""
     return ConsumerData(
         consume_from_where=describe_start(settings.start),
         consume_type=consume_type,
@@ -46,7 +46,7 @@ def describe_running(
     concurrency: int = 0,
     stacks: bool,
 ) -> ConsumerRunningInfo:
-    """The answer to an operator's question what a consumer is doing."""
+    """Return the answer to an operator's request for the state of a consumer."""
     now, now_ms = asyncio.get_running_loop().time(), session.clock.now_ms()
     known = list(subscriptions)
     return ConsumerRunningInfo(
@@ -69,7 +69,7 @@ def describe_running(
 
 
 def format_stacks() -> str:
-    """What every thread and every task is doing."""
+    """Return the stacks of all threads and tasks."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():
@@ -81,7 +81,7 @@ def format_stacks() -> str:
 
 
 def _list_frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
-    """The frames of a task down to where it waits; the task itself knows only the outermost."""
+    """Yield the frames of a task down to where it waits; the task itself only knows the outermost."""
     waiting: Any = task.get_coro()
     while isinstance(waiting, CoroutineType):
         if waiting.cr_frame is not None:

@@ -1,4 +1,4 @@
-"""What a consumer is told about its work, in groups: flow, retries, rebalancing, offsets."""
+"""Settings of a consumer, in groups: flow, retries, rebalancing, offsets."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from eruca._ground.limits import START_SECONDS_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError
 
-# Where a group begins that has never consumed a queue.
+# Where a group begins in a queue that it has never consumed.
 Start: TypeAlias = Literal["latest", "earliest"] | datetime
 # Called with the queues that were assigned to this consumer and with those that are revoked from it.
 OnChange: TypeAlias = Callable[[list[MessageQueue], list[MessageQueue]], Awaitable[None] | None]
 
-# The least and the most seconds an ordered queue may be suspended, as in Java.
+# The limits in seconds for the suspension of an ordered queue, as in Java.
 _SUSPEND_S = (0.01, 30.0)
 _BATCH_MAX = 1024
-# Shorter intervals would keep the event loop busy with nothing else.
+# Shorter intervals would keep the event loop busy.
 _INTERVAL_S_MIN = 0.001
 
 
@@ -30,21 +30,21 @@ _INTERVAL_S_MIN = 0.001
 class Flow:
     """How much is pulled at once, and how much may wait to be consumed."""
 
-    # Messages asked for with one pull.
+    # Messages requested per pull.
     batch: int = 32
-    # Of one queue: above any of these three it is not pulled until some messages are done.
+    # Per queue: above any of these three limits it is not pulled until some messages are done.
     count_max: int = 1000
     bytes_max: int = 100 * 1024 * 1024
-    # The most offsets between the first and the last message not done; None is no bound. Ordered handlers have none.
+    # The most offsets between the first and the last message not done; None is unlimited, as for ordered handlers.
     span_max: int | None = 2000
-    # Pull consumers: the most messages fetched ahead, of all queues together.
+    # Pull consumers: the most messages fetched ahead, for all queues together.
     cached_max: int = 10_000
-    # Ordered handlers: the most queues in work at the same time.
+    # Ordered handlers: the most queues processed at the same time.
     ordered_concurrency: int = 20
     # How long the broker holds a pull of an empty queue, and how long its answer may take. PullConsumer: 20 s.
     hold: Duration = 15.0
     timeout: Duration = 30.0
-    # The pause after a pull that failed, and the pause between two pulls.
+    # The pause after a failed pull, and the pause between two pulls.
     error_pause: Duration = 1.0
     interval: Duration = 0.0
 
@@ -64,9 +64,9 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """What happens with messages whose handler fails or takes too long."""
+    """What happens to messages whose handler fails or takes too long."""
 
-    # Deliveries before a message is a dead letter, the first one included. None: 17, as in Java; ordered: no end.
+    # Deliveries before a message becomes a dead letter, including the first. None: 17, as in Java; ordered: unlimited.
     max_deliveries: int | None = None
     # Concurrent handlers: after this time the message is delivered again, as after a failure.
     handler_timeout: Duration = 900.0
@@ -86,9 +86,9 @@ class Retry:
 class Rebalance:
     """How the queues of a group are divided among its members."""
 
-    # A name, or an object of `eruca.strategies`.
+    # A name, or an object from `eruca.strategies`.
     strategy: str | Strategy = "average"
-    # How often a member looks whether its queues are still its own. Changes of the group are told at once.
+    # How often a member checks its assignment. Brokers also notify members of changes at once.
     interval: Duration = 20.0
     # Ordered handlers: how often the locks of their queues are renewed.
     lock_interval: Duration = 20.0
@@ -111,7 +111,7 @@ class Rebalance:
 class Offsets:
     """How often a consumer commits, and where the offsets of broadcast consumers are kept."""
 
-    # What a crash repeats is what was done since the last commit. PullConsumer: 5 s.
+    # After a crash, messages done since the last commit are delivered again. PullConsumer: 5 s.
     interval: Duration = 1.0
     # Broadcast consumers keep their offsets in files here.
     directory: Path = Path("~/.rocketmq_offsets")
@@ -133,14 +133,14 @@ class GroupSettings:
     retry: Retry = field(default_factory=Retry)
     rebalance: Rebalance = field(default_factory=Rebalance)
     offsets: Offsets = field(default_factory=Offsets)
-    # How long handlers may go on when the consumer closes.
+    # How long handlers may continue when the consumer closes.
     drain_s: float = 30.0
-    # How long a start waits for queues and for where to begin in them.
+    # How long a start waits for queues and for their start offsets.
     start_seconds_max: float = START_SECONDS_MAX
 
 
 def check_count(name: str, count: object, *, most: int | None = None) -> int:
-    """Return a count that is at least 1. Raises ConfigError, with the name of the argument, for anything else."""
+    """Return a count that is at least 1. Raises ConfigError, naming the argument, for anything else."""
     if not isinstance(count, int) or isinstance(count, bool):
         raise ConfigError(f"{name}={count!r}: expected a whole number, not {type(count).__name__}")
     if count < 1 or (most is not None and count > most):

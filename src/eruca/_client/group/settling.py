@@ -1,4 +1,4 @@
-"""What becomes of single messages, as whoever works on them says: done, later, or a dead letter."""
+"""Settling individual messages: done, deliver later, or dead letter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Settlement:
-    """Takes the acknowledgements of the messages of one queue. What is said of a queue that is lost has no effect."""
+    """Takes the acknowledgements for messages of one queue. They have no effect after the queue is lost."""
 
     def __init__(
         self, inbox: Inbox, redelivery: Redelivery, *, broadcast: bool = False, in_order: bool = False
@@ -24,12 +24,12 @@ class Settlement:
         self._in_order = in_order
 
     async def ack(self, message: Message) -> None:
-        """It is done. The offset moves on as soon as everything before it is done too."""
+        """Mark a message as done. The offset moves on as soon as everything before it is done too."""
         if not self._inbox.dropped:
             self._inbox.finish(message.offset)
 
     async def retry(self, message: Message, delay_level: int) -> None:
-        """It comes again later; a level below 0 makes it a dead letter. Raises ErucaError."""
+        """Have a message delivered again later; a level below 0 makes it a dead letter. Raises ErucaError."""
         if self._in_order and delay_level >= 0:
             raise ConfigError(
                 "a single message of an ordered queue cannot be retried: those behind it would overtake it",

@@ -1,4 +1,4 @@
-"""Where a group begins in a queue: where it was, or where the user wants a new group to begin."""
+"""Where a group begins in a queue: at its committed offset, or where the user wants a new group to begin."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from eruca.errors import CallTimeout, ConfigError, ErucaError
 
 log = logging.getLogger(__name__)
 
-# Messages read at once to find the first one of a time, and how long a broker may take to give them.
+# Messages read at once to find the first one of a time, and how long the broker may take to return them.
 _LOOK_AROUND = 32
 _LOOK_TIMEOUT_MS = 5000
-# A broker could lead us through a queue without end.
+# Otherwise a broker could keep the search going without end.
 _SEARCH_S_MAX = 30.0
 
 
 def describe_start(start: Start) -> ConsumeFromWhere:
-    """As heartbeats say it. Raises ConfigError for anything else."""
+    """Return the start as heartbeats carry it. Raises ConfigError for anything else."""
     if isinstance(start, datetime):
         return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
     if start == "earliest":
@@ -37,7 +37,7 @@ def describe_start(start: Start) -> ConsumeFromWhere:
 
 
 class StartOffsets:
-    """Finds the first offset to pull of a queue."""
+    """Finds the start offset of a queue."""
 
     def __init__(self, session: Session, offsets: OffsetStore, start: Start) -> None:
         self._session = session
@@ -45,11 +45,11 @@ class StartOffsets:
         self._start = start
 
     async def find(self, queue: MessageQueue, first_seen: frozenset[MessageQueue], *, keep: bool = True) -> int:
-        """Where to begin. Raises ErucaError when it cannot be known now.
+        """Return the offset at which to begin. Raises ErucaError when it cannot be determined now.
 
-        A queue that was not there when the topic was looked at first is read from its beginning: its messages were
-        sent while the group was listening. What a new group begins with is committed at once, so that messages
-        which come before its first commit are not skipped when it restarts; unless it is not to be kept.
+        A queue that did not exist when the topic was first seen is read from its beginning: its messages were sent
+        while the group was listening. The start offset of a new group is committed at once, so that messages which
+        arrive before its first commit are not skipped when it restarts. With `keep=False` it is not committed.
         """
         kept = await self._offsets.read(queue)
         if kept is not None:
@@ -62,7 +62,7 @@ class StartOffsets:
         return offset
 
     def report(self, queue: MessageQueue, error: ErucaError) -> None:
-        """Log that where to begin in a queue cannot be found now."""
+        """Log that the start offset of a queue cannot be determined now."""
         session = self._session
         server = session.routes.find_address(queue.broker_name) or queue.broker_name
         session.outages.report(log, server, error, "where to begin in %s cannot be found now: %s", queue, error)
@@ -79,10 +79,11 @@ class StartOffsets:
 
 
 async def find_offset_since(calls: Calls, address: str, group: str, queue: MessageQueue, time_ms: int) -> int:
-    """The offset of the first message stored at a time or after it.
+    """Return the offset of the first message stored at a time or after it.
 
-    A broker gives the message nearest to the time, on either side, or any of those of one millisecond, and of a time
-    behind the end the last message: so what it gives is only where to look. Raises CallTimeout when that leads nowhere.
+    A broker returns the message nearest to the time, on either side, or any of several in the same millisecond, and
+    for a time after the end the last message. So its answer is only where to start looking. Raises CallTimeout when
+    the search does not end.
     """
     try:
         async with asyncio.timeout(_SEARCH_S_MAX):

@@ -1,4 +1,4 @@
-"""What a group wants of its topics."""
+"""The subscriptions of a group to its topics."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ClassFilter:
 
     >>> Consumer(..., subscribe={"orders": ClassFilter("OnlyLarge", Path("filters.wasm").read_bytes())})
 
-    `eruca filterserver --help` tells how a module looks. One topic has one filter class for the whole group.
+    `eruca filterserver --help` describes such a module. A topic has one filter class for the whole group.
     """
 
     name: str
-    # Nothing: the class is installed at the filter server.
+    # Empty: the class is installed at the filter server.
     module: bytes = b""
 
 
@@ -50,31 +50,31 @@ Subscribe: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One topic and what is wanted of it."""
+    """One topic and its filter expression."""
 
     topic: str
     kind: str
     text: str
-    # The broker compares hashes only, so the client looks at tags again; None for SQL92 and classes.
+    # The broker only compares hashes, so the client compares the tags again; None for SQL92 and classes.
     tags: TagExpression | None
     version: int
     class_filter: ClassFilter | None = None
 
     @property
     def wanted(self) -> Wanted:
-        """What `make_subscription` read."""
+        """The expression that `make_subscription` was given."""
         if self.class_filter is not None:
             return self.class_filter
         return Sql(self.text) if self.kind == SQL92 else self.text
 
     @property
     def data(self) -> SubscriptionData:
-        """As heartbeats carry it."""
+        """The subscription as heartbeats carry it."""
         return SubscriptionData(
             topic=self.topic,
             sub_string=self.text,
             sub_version=self.version,
-            # As in 3.x, the name of a class travels as if it were a tag.
+            # As in 3.x, the name of a class is sent as if it were a tag.
             class_filter_mode=self.class_filter is not None,
             expression_type=SQL92 if self.kind == SQL92 else TAG,
             tags_set=sorted(self.tags.tags) if self.tags is not None else [],
@@ -83,7 +83,7 @@ class Subscription:
 
 
 def make_subscription(topic: str, wanted: Wanted, version: int) -> Subscription:
-    """Read one expression: tags separated by `||`, `*` for all, Sql, or a class; the topic as the broker knows it."""
+    """Parse one expression: tags separated by `||`, `*` for all, Sql, or a class; the topic as the broker knows it."""
     if isinstance(wanted, ClassFilter):
         if not wanted.name.strip():
             raise ConfigError(f"the filter class for {topic} has no name")
@@ -98,7 +98,7 @@ def make_subscription(topic: str, wanted: Wanted, version: int) -> Subscription:
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """Topics by their names, as users know them, and what is wanted of them."""
+    """Topics matched by name, as users know them, and their filter expression."""
 
     pattern: re.Pattern[str]
     wanted: Wanted = "*"
@@ -107,7 +107,7 @@ class TopicPattern:
 def make_subscriptions(
     subscribe: Subscribe, namespace: str, version: int
 ) -> tuple[dict[str, Subscription], list[TopicPattern]]:
-    """Read all that a user subscribes to: a topic or pattern, several, or a mapping from them to expressions."""
+    """Parse the subscriptions of a user: a topic or pattern, several, or a mapping from them to expressions."""
     if isinstance(subscribe, str | re.Pattern):
         subscribe = [subscribe]
     wanted: Iterable[tuple[Topic, Wanted]]
@@ -124,6 +124,6 @@ def make_subscriptions(
 
 
 def make_pattern(pattern: re.Pattern[str], wanted: Wanted) -> TopicPattern:
-    """Check a pattern and what is wanted of its topics. Raises ConfigError."""
+    """Check a pattern and the expression for its topics. Raises ConfigError."""
     make_subscription(pattern.pattern, wanted, 0)  # raises now what would fail later
     return TopicPattern(pattern, wanted)
