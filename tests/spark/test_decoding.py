@@ -434,9 +434,7 @@ def test_a_missing_package_is_named_with_the_way_to_get_it(tmp_path: Path, monke
         load_protobuf(tmp_path / "x.desc", "", False)
     hidden.remove("google.protobuf")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        ConfigError, match=r"no compiler .* can read .*x.proto \(pip install grpcio-tools"
-    ):
+    with pytest.raises(ConfigError, match=r"no compiler .* can read .*x.proto \(pip install grpcio-tools"):
         load_protobuf(tmp_path / "x.proto", "", False)
 
 
