@@ -61,6 +61,14 @@ AWKWARD = (
     r"a flag goes over",
     r"run java's `?mqadmin",
     r"\beruca admin\b",
+    r"\bin earnest\b",
+    r"\bwhat all would be\b",
+    r"\banother thing than was meant\b",
+    r"\bbegin so\b",
+    r"\basked about so often\b",
+    r"\bgoes before the others\b",
+    r"\bgoes over this change\b",
+    r"\bat most so many\b",
 )
 GAP = r"""(?:\s|"\s*\n\s*f?"|\n\s*\#)+"""
 AWKWARD_PHRASE = re.compile("|".join(AWKWARD).replace(" ", GAP))

@@ -162,7 +162,7 @@ def test_a_compaction_that_dies_is_not_read_twice(
         patch.setattr(Directory, "remove_file", die)
         with pytest.raises(KeyboardInterrupt):
             compact_archive(spark, str(archive), files_min=2)
-    with pytest.raises(ConfigError, match="being put together"):
+    with pytest.raises(ConfigError, match="being merged"):
         read_archive(spark, str(archive))
     assert archive_topics(spark, eruca_cluster, archive, topic).rows == 0
     assert read_archive(spark, str(archive)).count() == 8

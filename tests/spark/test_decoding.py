@@ -205,7 +205,7 @@ def test_avro_bodies_become_columns_or_a_reason(spark: Any, tmp_path: Path) -> N
     assert found[0] == found[2] == order
     assert found[1] == {**order, "cents": None, "lines": [], "notes": {}}
     assert found[3] == "there is no body"
-    wrong = "it is not what the Avro schema says: "
+    wrong = "it does not match the Avro schema: "
     assert found[4] == wrong + "it ends too early"
     assert found[6] == wrong + "2 bytes are left over"
     assert all(str(said).startswith(wrong) for said in (found[5], found[7])), found
@@ -434,7 +434,7 @@ def test_a_missing_package_is_named_with_the_way_to_get_it(tmp_path: Path, monke
         load_protobuf(tmp_path / "x.desc", "", False)
     hidden.remove("google.protobuf")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"nobody here can read .*x.proto \(pip install grpcio-tools"):
+    with pytest.raises(ConfigError, match=r"no compiler .* can read .*x.proto \(pip install grpcio-tools"):
         load_protobuf(tmp_path / "x.proto", "", False)
 
 

@@ -52,11 +52,11 @@ _CODE = f"""
 _CONF = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
-    # It is soon over: what Java compiles with much effort is not used for long. Loaded classes are no garbage,
-    # however many there are.
+    # The demo is short, so code from Java's optimizing compiler would not pay off. Loaded classes must not trigger a
+    # garbage collection, however many there are.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m",
     "spark.sql.shuffle.partitions": "2",
-    # The state of one run is not worth its versions.
+    # The state of one run needs no old versions.
     "spark.sql.streaming.minBatchesToRetain": "2",
 }
 
@@ -66,7 +66,7 @@ Show = Callable[[str, list[str], str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How large the tour is."""
+    """The size of the demo."""
 
     orders: int
     hours: int
@@ -75,7 +75,7 @@ class Plan:
 
 
 def check_requirements() -> None:
-    """Raise ConfigError when something of Spark is missing, with the next step."""
+    """Raise ConfigError with a hint if something that Spark needs is missing."""
     for package in ("pyspark", "pyarrow", "numpy", "matplotlib"):
         require(package, "eruca demo --spark", "spark,charts")
     hint = f"install Java {_JAVA_MAJOR_MIN} (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
@@ -91,7 +91,7 @@ def check_requirements() -> None:
 
 
 def tour(plan: Plan, nameserver: str, directory: Path, show: Show) -> None:
-    """Send, consume, stream and draw. Raises ErucaError when the figures do not agree."""
+    """Send, consume, stream and draw. Raises ErucaError if the figures do not agree."""
     orders = make_orders(plan.orders, plan.hours, plan.seed, datetime.now(UTC))
     by_hour = sum_up(orders)
     cents = sum(order.cents for order in orders)
@@ -130,7 +130,7 @@ def tour(plan: Plan, nameserver: str, directory: Path, show: Show) -> None:
 
 @contextmanager
 def _start_spark(directory: Path) -> Iterator[Any]:
-    """A session whose Java says nothing unless something goes wrong."""
+    """Open a session whose Java prints nothing unless something goes wrong."""
     from eruca._spark.session import make_session
 
     said = directory / "spark.log"
@@ -147,7 +147,7 @@ def _start_spark(directory: Path) -> Iterator[Any]:
 
 @contextmanager
 def _send_stderr_to(path: Path) -> Iterator[None]:
-    """Programs that are started meanwhile write their errors to a file."""
+    """Redirect the errors of programs that are started meanwhile to a file."""
     sys.stderr.flush()
     kept = os.dup(2)
     with path.open("wb") as target:
@@ -162,7 +162,7 @@ def _send_stderr_to(path: Path) -> Iterator[None]:
 def _stream(
     spark: Any, nameserver: str, directory: Path, rows_max: int
 ) -> tuple[dict[datetime, Takings], dict[str, int]]:
-    """Takings by hour as Spark sees them, and how many bodies were set aside for which reason."""
+    """Return the revenue by hour as Spark computes it, and the number of bodies set aside by reason."""
     from pyspark.sql import functions
 
     from eruca._spark.decoding import decode_json, split_bad
@@ -206,7 +206,7 @@ def _stream(
 
 
 def _follow(query: Any) -> None:
-    """Say what each batch read until the query ends."""
+    """Report what each batch read until the query ends."""
     told = -1
     began = time.monotonic()
     while True:
@@ -234,7 +234,7 @@ def _show_money(cents: int) -> str:
 
 
 def _draw(found: Mapping[datetime, Takings], bad: Mapping[str, int]) -> None:
-    """The table with its bars, and what was set aside."""
+    """Print the table with its bars, and what was set aside."""
     from rich.table import Table
 
     table = Table(title="hourly revenue (UTC)", title_justify="left", header_style="bold")
@@ -251,7 +251,7 @@ def _draw(found: Mapping[datetime, Takings], bad: Mapping[str, int]) -> None:
 
 
 def draw_png(found: Mapping[datetime, Takings], path: Path) -> None:
-    """The chart as a PNG file."""
+    """Draw the chart as a PNG file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")

@@ -1,7 +1,7 @@
 """A blocking view of a cluster: planners and tasks of Spark are plain functions in processes of their own.
 
 The client is asynchronous, so each `Cluster` has an event loop that runs only during a call. There is no thread; data
-that arrives between calls waits in the sockets. An `Access` says how to reach a cluster and is sent to the tasks.
+that arrives between calls waits in the sockets. An `Access` holds how to reach a cluster and is sent to the tasks.
 Secrets are not part of it: each process reads them from its environment or its file.
 """
 

@@ -1,4 +1,4 @@
-"""What Spark finds when it looks for data sources: a source, or one that says why it cannot be used.
+"""Resolves the data sources that Spark discovers: the source itself, or a stand-in that reports why it is unusable.
 
 Spark imports every package named `pyspark_*` and takes its `DefaultSource`. A package that raises hides the sources of
 all others, so a missing requirement is reported only when a query uses the source.
@@ -31,14 +31,14 @@ def find_source(format_name: str, module: str, name: str) -> type[DataSource]:
 
 def _make_unusable(format_name: str, problem: str) -> type[DataSource]:
     class UnusableSource(DataSource):
-        """Says what is missing as soon as a query uses it."""
+        """Raises ImportError, which names what is missing, as soon as a query uses it."""
 
         def __init__(self, options: Any) -> None:
             raise ImportError(problem)
 
         @classmethod
         def name(cls) -> str:
-            """What users write in `format(...)`."""
+            """Return the name that users write in `format(...)`."""
             return format_name
 
     return UnusableSource

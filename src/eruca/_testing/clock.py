@@ -15,16 +15,16 @@ class VirtualClock:
         return self._now_ms
 
     def monotonic(self) -> float:
-        """Seconds since the clock was made; `set_ms` does not touch them."""
+        """Seconds since the clock was created; `set_ms` does not change them."""
         return self._elapsed_ms / 1000
 
     def advance(self, ms: int) -> None:
-        """Let time pass on both clocks."""
+        """Advance both clocks."""
         if ms < 0:
             raise ValueError("time does not run backwards; set_ms moves the wall clock alone")
         self._now_ms += ms
         self._elapsed_ms += ms
 
     def set_ms(self, ms: int) -> None:
-        """Set the wall clock, also backwards, as an operator or NTP does."""
+        """Set the wall clock, possibly backwards, as an operator or NTP does."""
         self._now_ms = ms

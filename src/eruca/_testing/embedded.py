@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-# A store for a few messages; small files make the start quick.
+# Files for few messages; small files make the start fast.
 _SMALL_STORE = {
     "commitlog_segment_bytes": 8 << 20,
     "consumequeue_segment_bytes": 20_000,
@@ -33,7 +33,7 @@ _HURRIED_BROKER = {
     "schedule_interval_ms": 10,
     "transaction_check_interval_ms": 100,
     "transaction_timeout_ms": 100,
-    # The default of 15 checks would be over before a producer that died is back.
+    # The default of 15 checks would be used up before a producer that died is back.
     "transaction_check_max": 10_000,
 }
 _HURRIED_STORE = {"delay_levels": " ".join(["0s"] * 18)}
@@ -45,8 +45,8 @@ class EmbeddedBroker:
     >>> with EmbeddedBroker() as broker:
     ...     producer = Producer(broker.nameserver)
 
-    `async with` does the same. Both run in a thread with an event loop of their own, so that tests may start and end
-    loops as they like. `hurry` makes delays, retries and transaction check-backs come at once instead of after seconds
+    `async with` does the same. Both run in a thread with their own event loop, so that tests can start and end loops
+    freely. `hurry` makes delays, retries and transaction check-backs happen at once instead of after seconds
     or minutes. Other options by name are those of BrokerOptions and StoreOptions. A `directory` is kept.
     """
 
@@ -66,7 +66,7 @@ class EmbeddedBroker:
     # -- start and stop ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start both and wait until they answer. Raises the error that prevents it."""
+        """Start both and wait until they answer. Raises the error if the start fails."""
         if self._thread is not None:
             return
         if self._directory is None:

@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 def eruca_broker_options() -> Mapping[str, Any]:
     """Options of the broker of this session; override this fixture to change them.
 
-    By default delayed messages, retries and transaction checks come at once. `{}` makes a broker with the delays of
+    By default delayed messages, retries and transaction checks come at once. `{}` starts a broker with the delays of
     production. Any field of the options of broker and store may be set.
     """
     return {"hurry": True}
@@ -114,7 +114,7 @@ def _choose_defaults(group: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _define(mark: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """The async fixtures, marked for the plugin that runs them: one function cannot have both marks."""
+    """Return the async fixtures, marked for the plugin that runs them: one function cannot have both marks."""
 
     @mark
     async def run_producer(eruca_broker: EmbeddedBroker, eruca_group: str) -> AsyncIterator[Producer]:

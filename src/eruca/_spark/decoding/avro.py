@@ -1,4 +1,4 @@
-"""Avro bodies: a schema file as a Spark type, and bodies decoded by it."""
+"""Avro bodies: converts a schema file to a Spark type, and decodes bodies with it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from eruca._spark.decoding.bodies import BadBody, Decode
 from eruca._spark.requirements import require
 from eruca.errors import ConfigError
 
-# The single-object encoding: a mark, the fingerprint of the schema, the datum.
+# The single-object encoding: a marker, the fingerprint of the schema, the datum.
 #
 #   0        2                       10
 #   | C3 01  | CRC-64-AVRO, little   | datum ...
 _MARK: Final = b"\xc3\x01"
 _HEADER_BYTES: Final = 10
-_WRONG: Final = "it is not what the Avro schema says"
+_WRONG: Final = "it does not match the Avro schema"
 
 _PRIMITIVES: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
@@ -56,13 +56,13 @@ _LOGICAL: Final[dict[str, DataType]] = {
     "local-timestamp-micros": TimestampNTZType(),
 }
 _DECIMAL_DIGITS_MAX: Final = 38
-# Both are read as the wider one.
+# Either is read as the wider type.
 _WIDENED: Final = (({"int", "long"}, "long"), ({"float", "double"}, "double"))
 
 
 @dataclass(frozen=True)
 class AvroSchema:
-    """What bodies were written with, and what is made of them; both as JSON."""
+    """The schema that bodies were written with, and the reader schema; both as JSON."""
 
     written: str
     read: str | None
@@ -73,7 +73,7 @@ class AvroSchema:
         return _to_spark(json.loads(self.read or self.written), {}, ())
 
     def make_decoder(self) -> Decode:
-        """A function that decodes one body."""
+        """Return a function that decodes one body."""
         import fastavro
         from fastavro.schema import fingerprint, to_parsing_canonical_form
 
@@ -91,7 +91,7 @@ class AvroSchema:
             except EOFError as problem:
                 raise BadBody(f"{_WRONG}: it ends too early. {problem}".removesuffix(". ")) from None
             except IndexError:
-                raise BadBody(f"{_WRONG}: it ends too early, or has a number for a branch that there is not") from None
+                raise BadBody(f"{_WRONG}: it ends too early, or refers to a union branch that does not exist") from None
             left = len(body) - stream.tell()
             if left:
                 raise BadBody(f"{_WRONG}: {left} bytes are left over")
@@ -101,10 +101,10 @@ class AvroSchema:
 
 
 def load_avro(schema_file: str | Path, reader_schema_file: str | Path | None) -> AvroSchema:
-    """Read schema files. Raises ConfigError for what cannot be read, or has no Spark type."""
+    """Read schema files. Raises ConfigError if a file cannot be read, or if a schema has no Spark type."""
     require("fastavro", "decode_avro", "decoding")
     schema = AvroSchema(_load(schema_file), None if reader_schema_file is None else _load(reader_schema_file))
-    _ = schema.spark  # says now what it cannot be
+    _ = schema.spark  # fails here rather than in a task
     return schema
 
 
@@ -121,7 +121,7 @@ def _load(path: str | Path) -> str:
 
 
 def _strip(schema: Any) -> Any:
-    """A schema without the marks of the library, and without logical types that Spark has no type for."""
+    """Return a schema without the library's marks, and without logical types that have no Spark type."""
     if isinstance(schema, list):
         return [_strip(each) for each in schema]
     if not isinstance(schema, dict):
@@ -140,7 +140,7 @@ def _is_known_logical(schema: dict[str, Any]) -> bool:
 
 
 def _to_spark(schema: Any, named: dict[str, Any], around: tuple[str, ...]) -> DataType:
-    """The Spark type of a schema; `named` are the types seen so far, `around` the records it is part of."""
+    """Return the Spark type of a schema; `named` are the types seen so far, `around` the enclosing records."""
     if isinstance(schema, list):
         return _to_spark_union(schema, named, around)
     if isinstance(schema, str):
@@ -175,7 +175,7 @@ def _to_spark(schema: Any, named: dict[str, Any], around: tuple[str, ...]) -> Da
         return StringType()
     if kind == "fixed":
         if not schema["size"]:
-            # A list of them takes no bytes, however long it says it is.
+            # An array of them takes no bytes, whatever its length.
             raise ConfigError(f"Avro type {schema['name']} has no bytes")
         return BinaryType()
     return _to_spark(kind, named, around)

@@ -67,7 +67,7 @@ class BodySchema(Protocol):
         """The type of the decoded column."""
 
     def make_decoder(self) -> Decode:
-        """A function that decodes one body; called once in each process."""
+        """Return a function that decodes one body; called once in each process."""
 
     def __hash__(self) -> int: ...
 

@@ -1,4 +1,4 @@
-"""JSON bodies, by Spark's own parser, with the reason it does not give."""
+"""JSON bodies: Spark's own parser, plus the reason of a failure, which Spark does not report."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from eruca.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Where Spark says that a text did not fit; no field of anyone has this name.
+# The column in which Spark marks text that did not match; no user's field has this name.
 _CORRUPT: Final = "__corrupt"
 _PARSED: Final = "__parsed"
 _ONLY: Final = "only"
 _BEFORE, _AFTER = f'{{"{_ONLY}":[', "]}"
-# By default Spark takes quotes and numbers that are not JSON.
+# By default Spark accepts quotes and numbers that are not JSON.
 _OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -36,16 +36,16 @@ def decode_json(
     into: str = "value",
     error: str = "error",
 ) -> DataFrame:
-    """Read bodies that are one JSON object each.
+    """Decode bodies that are one JSON object each.
 
     `schema` is a struct, its text (`"id string, amount double not null"`), or a file with that text or with Spark's
-    JSON form of a schema. Fields that are `not null` must be there. Raises ConfigError for a schema that is none.
+    JSON form of a schema. Fields that are `not null` must be present. Raises ConfigError for an invalid schema.
     """
     check_columns(frame, column, into, error)
     wanted = read_schema(schema)
     text = functions.col(column).cast("string")
     parsed = functions.col(_PARSED)
-    # Filters on the result stay above an explode; above a plain column they would go below and parse everything again.
+    # Filters on the result stay above an explode. Above a plain column, Spark would push them down and parse again.
     once = functions.explode(functions.array(_parse(text, wanted)))
     reason = _find_reason(functions.col(column), text, parsed, wanted)
     value = parsed.getField(_ONLY).getItem(0)
@@ -58,13 +58,13 @@ def decode_json(
 
 
 def _parse(text: Column, wanted: StructType) -> Column:
-    """A text parsed inside a list, as Spark does not look at what follows an object that stands alone."""
+    """Parse a text inside a list: Spark ignores what follows an object that stands alone."""
     schema = StructType([StructField(_ONLY, ArrayType(wanted)), StructField(_CORRUPT, StringType())])
     return functions.from_json(functions.concat(functions.lit(_BEFORE), text, functions.lit(_AFTER)), schema, _OPTIONS)
 
 
 def read_schema(schema: StructType | str | Path) -> StructType:
-    """A struct from what a user may give for one. Raises ConfigError."""
+    """Return the struct that a user specified as a struct, a text or a file. Raises ConfigError."""
     if isinstance(schema, StructType):
         found = schema
     else:
@@ -96,7 +96,7 @@ def _parse_schema(text: str) -> StructType:
 
 
 def _find_reason(body: Column, text: Column, parsed: Column, wanted: StructType) -> Column:
-    """Why a body could not be read; null where it could. Only bad ones are looked at once more."""
+    """Return why a body could not be read; null where it could. Only bad bodies are parsed again."""
     only = parsed.getField(_ONLY)
     is_bad = parsed.getField(_CORRUPT).isNotNull() | (functions.size(only) != 1) | only.getItem(0).isNull()
     reason = (
@@ -111,7 +111,7 @@ def _find_reason(body: Column, text: Column, parsed: Column, wanted: StructType)
 
 
 def _find_misfit(text: Column, wanted: StructType) -> Column:
-    """What is wrong with a text that Spark could not parse: it tries each field alone."""
+    """Return what is wrong with a text that Spark could not parse; each field is tried separately."""
     tree = functions.try_parse_json(text)
     misfit = functions.when(tree.isNull(), "it is not JSON").when(
         ~functions.schema_of_variant(tree).startswith("OBJECT"), "it is JSON, but not an object"

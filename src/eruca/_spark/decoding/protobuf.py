@@ -1,4 +1,4 @@
-"""Protobuf bodies: a message of a schema file as a Spark type, and bodies decoded by it."""
+"""Protobuf bodies: converts a message of a schema file to a Spark type, and decodes bodies with it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _COMPILE_SECONDS_MAX: Final = 60
 
 Read = Callable[[Any], Any]
 
-# By the number a type has in a descriptor.
+# By the number of the type in a descriptor.
 _DOUBLE, _FLOAT, _INT64, _UINT64, _INT32, _FIXED64, _FIXED32, _BOOL, _STRING = range(1, 10)
 _GROUP, _MESSAGE, _BYTES, _UINT32, _ENUM, _SFIXED32, _SFIXED64, _SINT32, _SINT64 = range(10, 19)
 _SCALARS: Final[dict[int, DataType]] = {
@@ -51,20 +51,20 @@ _SCALARS: Final[dict[int, DataType]] = {
     _BYTES: BinaryType(),
     **dict.fromkeys((_INT32, _SINT32, _SFIXED32), IntegerType()),
     **dict.fromkeys((_INT64, _SINT64, _SFIXED64, _UINT32, _FIXED32), LongType()),
-    # Spark has no number of 64 bits without a sign.
+    # Spark has no unsigned 64-bit integer.
     **dict.fromkeys((_UINT64, _FIXED64), DecimalType(20, 0)),
 }
 _WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "String", "Bytes")
 )
-# These contain themselves, and are JSON.
+# These types contain themselves; they become JSON.
 _FREE: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
 
 
 @dataclass(frozen=True)
 class ProtobufSchema:
-    """A message type: files of descriptors, and its name in them."""
+    """A message type: descriptor files, and the name of the message in them."""
 
     descriptors: bytes
     message: str
@@ -76,7 +76,7 @@ class ProtobufSchema:
         return _read_message(_build_pool(self.descriptors).FindMessageTypeByName(self.message), ())[0]
 
     def make_decoder(self) -> Decode:
-        """A function that decodes one body."""
+        """Return a function that decodes one body."""
         from google.protobuf.message import DecodeError
         from google.protobuf.message_factory import GetMessageClass
         from google.protobuf.unknown_fields import UnknownFieldSet
@@ -122,22 +122,22 @@ def load_protobuf(schema_file: str | Path, message: str, refuse_unknown: bool) -
         guess = suggest_name(message, names, f"there are {', '.join(own)}")
         raise ConfigError(f"{path} has no message {message}" if message else f"which message of {path}?", hint=guess)
     schema = ProtobufSchema(content, message, refuse_unknown)
-    _ = schema.spark  # says now what it cannot be
+    _ = schema.spark  # fails here rather than in a task
     return schema
 
 
 def _compile(path: Path) -> bytes:
-    """The descriptors of a `.proto` file and of all it imports."""
+    """Return the descriptors of a `.proto` file and of everything it imports."""
     if importlib.util.find_spec("grpc_tools") is not None:
         command = [sys.executable, "-m", "grpc_tools.protoc"]
     elif (protoc := shutil.which("protoc")) is not None:
         command = [protoc]
     else:
         raise ConfigError(
-            f"nobody here can read {path}",
+            f"no compiler is installed that can read {path}",
             hint="pip install grpcio-tools, or give a descriptor set (protoc --include_imports --descriptor_set_out)",
         )
-    path.stat()  # a file that is not there has a better message than the compiler's
+    path.stat()  # a missing file raises a clearer error than the compiler's
     with tempfile.TemporaryDirectory(prefix="eruca-proto-") as directory:
         out = Path(directory) / "set.desc"
         arguments = [f"--proto_path={path.parent}", "--include_imports", f"--descriptor_set_out={out}", str(path)]
@@ -178,7 +178,7 @@ def _list_messages(messages: Iterable[Any], around: str) -> list[str]:
 
 
 def _build_pool(content: bytes) -> Any:
-    """A pool with these files, and with those of Protobuf itself that they need and do not bring along."""
+    """Return a pool with these files, and with the standard Protobuf files that they import but do not include."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -199,7 +199,7 @@ def _build_pool(content: bytes) -> Any:
 
 
 def _read_message(descriptor: Any, around: tuple[str, ...]) -> tuple[DataType, Read]:
-    """The Spark type of a message, and a function that makes it a value; `around` are those it is part of."""
+    """Return the Spark type of a message, and a function that reads its value; `around` are the enclosing messages."""
     name = descriptor.full_name
     if name == "google.protobuf.Timestamp":
         return TimestampType(), lambda it: it.seconds * 1_000_000 + it.nanos // 1000
@@ -222,7 +222,7 @@ def _read_message(descriptor: Any, around: tuple[str, ...]) -> tuple[DataType, R
 
 
 def _read_field(field: Any, around: tuple[str, ...]) -> tuple[DataType, Read]:
-    """The Spark type of a field, and a function that takes it from its message."""
+    """Return the Spark type of a field, and a function that reads it from its message."""
     name = field.name
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         key, _ = _read_value(field.message_type.fields_by_name["key"], around)
@@ -237,17 +237,17 @@ def _read_field(field: Any, around: tuple[str, ...]) -> tuple[DataType, Read]:
 
 
 def _read_value(field: Any, around: tuple[str, ...]) -> tuple[DataType, Read]:
-    """The Spark type of one value of a field, and a function that reads it."""
+    """Return the Spark type of one value of a field, and a function that reads it."""
     if field.type in (_MESSAGE, _GROUP):
         return _read_message(field.message_type, around)
     if field.type == _ENUM:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
-        # A number from a newer schema is better than nothing.
+        # The number of an enum value from a newer schema is better than nothing.
         return StringType(), lambda number: names.get(number) or str(number)
     return _SCALARS[field.type], lambda value: value
 
 
 def _is_repeated(field: Any) -> bool:
-    # The newer name first: the older one warns there.
+    # The newer name first: in newer versions the older one warns.
     repeated = getattr(field, "is_repeated", None)
     return bool(field.label == field.LABEL_REPEATED if repeated is None else repeated)

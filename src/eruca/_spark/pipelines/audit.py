@@ -1,7 +1,7 @@
 """`audit`: compares what was sent, stored and consumed: lost, duplicated, late; and lists undecided transactions.
 
 Trace messages show what producers and consumers did; the topics show what brokers have. Messages without a trace are
-not judged: lost is only what was acknowledged to a producer and no broker has.
+not judged: a message is lost only if it was acknowledged to a producer and no broker has it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _find_twice_and_late(deliveries: Any, kept: Any, late_ms: int) -> Any:
 
 
 def _shape(frame: Any, finding: Any, **known: Any) -> Any:
-    """The columns of findings; what a finding has nothing to say of is null."""
+    """Return the columns of findings; those that do not apply to a finding are null."""
     kinds = dict.fromkeys(("sentAt", "storedAt", "consumedAt"), "timestamp") | {"times": "bigint"}
     values = {
         "finding": finding,
@@ -151,7 +151,7 @@ def _shape(frame: Any, finding: Any, **known: Any) -> Any:
 
 
 def find_transactions(records: Any) -> Any:
-    """Transactions as the records of half, op and max-check topics tell them, one row each; from a store's files."""
+    """Return one row per transaction, derived from the half, op and max-check records of a store's files."""
     halves = (
         records.where(sf.col("topic") == HALF_TOPIC)
         .groupBy("broker", "messageId")
@@ -171,7 +171,7 @@ def find_transactions(records: Any) -> Any:
         sf.col("body").cast("string").try_cast("bigint").alias("queueOffset"),
         sf.col("physicalOffset").alias("_op"),
     )
-    # An op before the half is about one that a crash took, whose offset the half has now.
+    # An op before the half belongs to an earlier half, lost in a crash, whose offset this half now has.
     decided = (
         places.join(ops, ["broker", "queueOffset"])
         .where(sf.col("_op") > sf.col("physicalOffset"))
@@ -194,7 +194,7 @@ def find_transactions(records: Any) -> Any:
 
 
 def count_transactions(transactions: Any) -> Any:
-    """Transactions by producer group: how many, how many of them undecided or given up, and how often it was asked."""
+    """Count transactions by producer group: all, undecided, given up, and the number of checks."""
     undecided = sf.col("state") == "prepared"
     return (
         transactions.groupBy("producerGroup")
@@ -211,7 +211,7 @@ def count_transactions(transactions: Any) -> Any:
 
 
 def ask_transactions(session: Any, access: Access) -> Any:
-    """The transactions that are not decided, asked of the brokers."""
+    """Ask the brokers for undecided transactions."""
     with Cluster(access) as cluster:
         found = cluster.run(list_transactions(cluster.admin, UNDECIDED))
     rows = [
@@ -230,7 +230,7 @@ def ask_transactions(session: Any, access: Access) -> Any:
 
 
 def read_transactions(session: Any, wanted: MessageInput) -> Any:
-    """All transactions of store directories."""
+    """Return all transactions of store directories."""
     topics = ",".join((HALF_TOPIC, OP_HALF_TOPIC, MAX_CHECK_TOPIC))
     reader = make_store_reader(session, wanted.stores).options(subscribe=topics, onDamage="skip")
     return find_transactions(reader.load())
@@ -248,23 +248,23 @@ def run_audit(
     late_ms: int = LATE_MS,
     settle_ms: int = SETTLE_MS,
 ) -> JobSummary:
-    """Compare what was sent, stored and consumed, and list transactions that nobody decided; details go to `out`."""
+    """Compare what was sent, stored and consumed, and list undecided transactions; details go to `out`."""
     if not wanted.access and not wanted.stores:
-        raise ConfigError("an audit asks brokers, or reads their stores", hint="give --name-server or --store")
+        raise ConfigError("an audit needs brokers or store directories", hint="give --name-server or --store")
     with track_job(session, "audit") as summary:
         stored = open_messages(session, wanted, summary.warnings).where(sf.col("topic") != trace_topic)
         traces = open_traces(session, wanted, trace_topic, summary.warnings)
         if traces is None:
             summary.warnings.append(
-                f"there is no topic {trace_topic}, so only what is stored twice is found"
-                " (traceTopicEnable=true makes it, trace=True of a client writes to it)"
+                f"there is no topic {trace_topic}, so only messages stored twice are found"
+                " (traceTopicEnable=true creates it, and clients with trace=True write to it)"
             )
             traces = session.createDataFrame([], TRACE_SCHEMA)
         settled_ms = int(time.time() * 1000) - settle_ms
         with keep(stored.select(*_STORED, sf.octet_length("body").alias("size"))) as kept, keep(traces) as noted:
             _count(kept, summary)
             summary.facts["trace records"] = noted.count()
-            # Spark computes again whatever is used in several places, unless it is kept.
+            # Spark computes a frame again for each use, unless it is persisted.
             with (
                 keep(find_deliveries(noted)) as deliveries,
                 keep(compare_messages(kept, noted, deliveries, late_ms=late_ms, settled_ms=settled_ms)) as findings,

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 Rows = Sequence[Mapping[str, Any]]
 
-# What one chart shows by itself; the rest is added up.
+# The number of series that a chart shows separately; the rest is added up.
 _SERIES_MAX: Final = 8
 _OTHERS: Final = "others"
-# Rows of a table in the page; the CSV file beside it has all.
+# Rows of a table on the page; the CSV file next to it has all of them.
 _SHOWN_ROWS: Final = 200
 _DPI: Final = 110
 
@@ -91,13 +91,13 @@ def _start_chart(title: str) -> tuple[Any, Any]:
 
 def _end_chart(figure: Any) -> bytes:
     stream = io.BytesIO()
-    # No version and no date: the same numbers make the same file.
+    # No version and no date: the same numbers produce the same file.
     figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": None})
     return stream.getvalue()
 
 
 def _draw_bars(title: str, rows: Rows, time: str, series: str, value: str) -> bytes:
-    """Bars on top of each other, the largest series first."""
+    """Draw stacked bars, the largest series first."""
     times = sorted({str(row[time]) for row in rows})
     totals: dict[str, float] = {}
     for row in rows:
@@ -166,7 +166,7 @@ def _shorten(time: str) -> str:
 
 
 def make_page(tables: Mapping[str, Rows], charts: Mapping[str, bytes], summary: Mapping[str, Any]) -> str:
-    """One HTML page with all charts and tables in it."""
+    """Return one HTML page with all charts and tables."""
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>Message statistics</title>",
         f"<style>{_STYLE}</style><h1>Message statistics</h1>",

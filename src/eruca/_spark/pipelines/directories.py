@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from eruca.errors import ConfigError
 
-# What Hadoop reads as a part of a pattern; behind a backslash it is itself.
+# Characters that Hadoop reads as part of a pattern; a backslash escapes them.
 _IN_PATTERNS: Final = re.compile(r"[{}\[\]*?\\]")
 
 
@@ -34,33 +34,33 @@ class Directory:
         try:
             if self.is_local:
                 self._fs, self._root = fs.LocalFileSystem(), os.path.abspath(where.removeprefix("file://"))
-                # Workers may have another directory of their own, or another file system as their default.
+                # Workers may have another working directory, or another default file system.
                 self.address = f"file://{self._root}"
             else:
                 self._fs, self._root = fs.FileSystem.from_uri(where)
                 self.address = where.rstrip("/")
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{where} cannot be used: {error}", hint="name a directory, or an address Arrow knows"
+                f"{where} cannot be used: {error}", hint="give a directory, or an address that Arrow supports"
             ) from None
 
     def __str__(self) -> str:
         return self._root if self.is_local else self.address
 
     def locate(self, path: str) -> str:
-        """The address of something in here, for Spark."""
+        """Return the address of a path in this directory, for Spark."""
         return f"{self.address}/{path}"
 
     def locate_to_read(self, path: str) -> str:
-        """The same for Spark's readers of files, which would take `[1]` or `*` in a name for a pattern."""
+        """Return the address for Spark's file readers, which would treat `[1]` or `*` in a name as a pattern."""
         return _IN_PATTERNS.sub(r"\\\g<0>", self.locate(path))
 
     def exists(self, path: str) -> bool:
-        """Is there such a file or directory?"""
+        """Whether there is such a file or directory."""
         return bool(self._fs.get_file_info(self._join(path)).type != fs.FileType.NotFound)
 
     def read(self, path: str) -> bytes | None:
-        """The content of a small file; None when there is none."""
+        """Return the content of a small file; None if it does not exist."""
         try:
             with self._fs.open_input_stream(self._join(path)) as stream:
                 return bytes(stream.read())
@@ -68,13 +68,13 @@ class Directory:
             return None
 
     def replace(self, path: str, data: bytes) -> None:
-        """Give a small file new content in one step."""
+        """Replace the content of a small file atomically."""
         draft = self._write_draft(path, data)
         self._fs.move(draft, self._join(path))
 
     def create(self, path: str, data: bytes) -> bool:
-        """Make a file with its content in one step; False when there is one already. Elsewhere than on this machine two
-        that try at the same moment may both succeed."""
+        """Create a file with its content atomically; returns False if it exists. On other file systems than the local
+        one, two callers at the same moment may both succeed."""
         if not self.is_local:
             if self.exists(path):
                 return False
@@ -105,19 +105,19 @@ class Directory:
         return draft
 
     def list_files(self, path: str) -> Iterator[FileFacts]:
-        """Every file below a directory, with paths relative to the place; nothing when there is no such directory."""
+        """Return every file below a directory, with relative paths; nothing if the directory does not exist."""
         selector = fs.FileSelector(self._join(path), allow_not_found=True, recursive=True)
         for info in self._fs.get_file_info(selector):
             if info.type == fs.FileType.File:
                 yield FileFacts(info.path[len(self._root) :].lstrip("/"), info.size)
 
     def list_names(self, path: str) -> list[str]:
-        """The names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         selector = fs.FileSelector(self._join(path), allow_not_found=True)
         return sorted(info.base_name for info in self._fs.get_file_info(selector))
 
     def move(self, source: str, target: str) -> None:
-        """Move a file; nothing happens when that was done before."""
+        """Move a file; does nothing if it was moved before."""
         if not self.exists(source):
             if self.exists(target):
                 return
@@ -129,12 +129,12 @@ class Directory:
         self._fs.move(self._join(source), joined)
 
     def remove_file(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
         if self.exists(path):
             self._fs.delete_file(self._join(path))
 
     def remove_directory(self, path: str) -> None:
-        """Delete a directory and all in it, if it is there."""
+        """Delete a directory and its contents, if it exists."""
         if self.exists(path):
             self._fs.delete_dir(self._join(path))
 

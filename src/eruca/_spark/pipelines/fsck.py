@@ -45,9 +45,9 @@ from eruca._wire.record import InvalidView, inspect_record
 from eruca.errors import ConfigError
 
 FINDINGS = "store string, level string, kind string, path string, position bigint, length bigint, reason string"
-# Findings of a kind and store that a summary names; a frame or file has them all.
+# The number of findings of each kind and store that a summary lists; the frame and the output have all of them.
 _NAMED_MAX = 20
-# What a task reads of the derived files, most of which are small.
+# How much a task reads of the derived files, most of which are small.
 _TASK_BYTES = 16 * 1024 * 1024
 _LOG_COLUMNS = (
     "broker string, topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, "
@@ -78,7 +78,7 @@ class StoreFacts:
 
 
 class StoreFrames:
-    """The frames that the checks take, for some stores."""
+    """The frames that the checks read, for some stores."""
 
     def __init__(self, session: Any, facts: Sequence[StoreFacts]) -> None:
         self._session = session
@@ -91,34 +91,34 @@ class StoreFrames:
         )
 
     def read_log(self, columns: str) -> Any:
-        """Records and damaged ranges of all logs, up to where they ended."""
+        """Return the records and damaged ranges of all logs, up to where they ended."""
         reader = self._session.read.format(NAME).schema(columns).option("onDamage", "report")
-        # Stores that differ in this are rare, and then the codes of delayed messages are looked at with a milder eye.
+        # Stores rarely differ in this; if they do, wrong codes of delayed messages are reported less severely.
         reader = reader.option("messageDelayLevel", self._facts[0].delay_levels)
         reader = reader.option("path", encode_paths([each.store for each in self._facts]))
         records = reader.load().withColumnRenamed("broker", "store")
         return records.join(self._stores, "store").where(F.col("physicalOffset") < F.col("logEnd"))
 
     def read_records(self) -> Any:
-        """All of every record that `check_log` looks at."""
+        """Return the columns of every record that `check_log` needs."""
         return self.read_log(_LOG_COLUMNS)
 
     def read_entries(self) -> Any:
-        """What the logs ask of the consume queues."""
+        """Return the entries that the consume queues should have according to the logs."""
         return derive_entries(self.read_log(_ENTRY_COLUMNS), more=("store", "storeTimestamp", "isOpen"))
 
     def read_keys(self) -> Any:
-        """What the logs ask of the index, for stores that have one."""
+        """Return the keys that the index should have according to the logs, for stores that have an index."""
         indexed = [each.store for each in self._facts if each.index_files]
         keys = self.read_log(_KEY_COLUMNS).where(F.col("topic").isNotNull() & F.col("store").isin(indexed))
         return keys.where(F.size("keyHashes") > 0)
 
     def read_queue_entries(self) -> Any:
-        """Every entry of every consume queue."""
+        """Return every entry of every consume queue."""
         return self._read([each.queue_files for each in self._facts], read_queue_rows, QUEUE_ROWS)
 
     def read_index_entries(self) -> Any:
-        """Every entry of every index file."""
+        """Return every entry of every index file."""
         return self._read([each.index_files for each in self._facts], read_index_rows, INDEX_ROWS)
 
     def _read(self, files: Sequence[Sequence[Any]], read: Any, columns: str) -> Any:
@@ -133,7 +133,7 @@ class StoreFrames:
         return numbers.mapInArrow(read_some, columns).join(self._stores, "store")
 
     def check_files(self) -> Any:
-        """Names, sizes, tables, the checkpoint, the ends of logs: one task for each store."""
+        """Check names, sizes, tables, the checkpoint and the ends of logs, with one task per store."""
         stores = [each.store for each in self._facts]
         numbers = self._session.range(len(stores), numPartitions=len(stores))
 
@@ -146,7 +146,7 @@ class StoreFrames:
 
 
 def look_at_files(store: str) -> list[dict[str, Any]]:
-    """What one can see of a store without walking its log: findings as rows."""
+    """Return findings, as rows, that do not require reading the whole log of a store."""
     with ReadOnlyStore(Path(store)) as opened:
         check_tables(opened)
         if opened.aborted:
@@ -180,7 +180,7 @@ def look_at_files(store: str) -> list[dict[str, Any]]:
 
 
 def learn_facts(store: str, properties: Mapping[str, str]) -> StoreFacts:
-    """Where the log of a store is now, and which files are derived from it."""
+    """Return where the log of a store starts and ends now, and which files are derived from it."""
     root = Path(store)
     with StoreLog(root) as log:
         start, end = log.find_bounds()
@@ -217,7 +217,7 @@ def learn_facts(store: str, properties: Mapping[str, str]) -> StoreFacts:
 
 
 def find_faults(session: Any, directories: Sequence[str], properties: Mapping[str, str] | None = None) -> Any:
-    """All findings in some stores, as a frame: store, level, kind, path, position, length, reason."""
+    """Return all findings in some stores, as a frame: store, level, kind, path, position, length, reason."""
     if not directories:
         raise ConfigError("no store is given")
     facts = [learn_facts(directory, properties or {}) for directory in directories]
@@ -240,11 +240,11 @@ def run_fsck(
     out: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> JobSummary:
-    """Check stores; `out` is a directory for all findings as Parquet, the summary names the first of each kind.
+    """Check stores; `out` is a directory for all findings as Parquet. The summary lists the first of each kind.
 
-    `properties` (Java keys) say the sizes of files where they cannot be judged by the files themselves.
+    `properties` (Java keys) set the sizes of files where they cannot be determined from the files themselves.
     """
-    # Workers may have another directory of their own.
+    # Workers may have another working directory.
     directories = [str(Path(directory).absolute()) for directory in directories]
     with track_job(session, "fsck") as summary:
         findings = find_faults(session, directories, properties).persist()

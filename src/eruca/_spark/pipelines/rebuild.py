@@ -62,7 +62,7 @@ _KEY_COLUMNS = "topic string, physicalOffset bigint, storeTimestamp timestamp, k
 
 @dataclass(slots=True)
 class Survey:
-    """What the first look at a log found."""
+    """The result of the first pass over a log."""
 
     records: int = 0
     bytes: int = 0
@@ -70,7 +70,7 @@ class Survey:
     last_ms: int | None = None
     # Positions of records whose bodies are damaged.
     bad_positions: list[int] = field(default_factory=list)
-    # All that is not a good record, neighbours put together.
+    # All ranges that are not good records; adjacent ones are merged.
     damage: list[Damage] = field(default_factory=list)
     # Index entries of each stretch.
     keys: dict[int, int] = field(default_factory=dict)
@@ -80,27 +80,27 @@ class Survey:
 
 
 def derive_entries(records: Any, more: Sequence[str] = ()) -> Any:
-    """The entries of the consume queues: from records of `rocketmq-store` with `tagsCode` and `hasEntry` to one row for
-    each entry. `more` are further columns to keep.
+    """Return the entries of the consume queues, one row each, from records of `rocketmq-store` with `tagsCode` and
+    `hasEntry`. `more` are further columns to keep.
     """
     columns = ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode")
     return records.where("hasEntry").select(*columns, *more)
 
 
 def derive_keys(records: Any) -> Any:
-    """The keys of the index: one row for each record that has some, with the hashes of all of them."""
+    """Return the keys of the index: one row for each record that has keys, with the hashes of all of them."""
     return records.where(F.col("topic").isNotNull() & (F.size("keyHashes") > 0)).select(
         "physicalOffset", F.unix_millis("storeTimestamp").alias("storeTime"), "keyHashes"
     )
 
 
 def _divide(column: str, by: int) -> Any:
-    """How often a number fits into a column; `/` would make floats of both."""
+    """Return a column divided by a number, rounded down; `/` would convert both to floats."""
     return F.expr(f"{column} div {by}")
 
 
 def survey_records(records: Any, stretch_bytes: int = _STRETCH_BYTES) -> Any:
-    """One row for each stretch of the log: how much is in it, how many index entries it gives, what is damaged."""
+    """Return one row for each stretch of the log: its size, its number of index entries, and what is damaged."""
     is_bad = F.col("topic").isNull() | ~F.col("crcOk")
     good = F.when(~is_bad, F.lit(1))
     damage = F.struct(
@@ -120,7 +120,7 @@ def survey_records(records: Any, stretch_bytes: int = _STRETCH_BYTES) -> Any:
 
 
 def read_survey(rows: Iterable[Any]) -> Survey:
-    """Put the rows of `survey_records` together."""
+    """Combine the rows of `survey_records`."""
     survey = Survey()
     damage: list[Damage] = []
     for row in rows:
@@ -162,7 +162,7 @@ def run_rebuild(
     With `out`, the stores are not changed and may be open: complete records are read. Each of several stores gets a
     directory of its own name in `out`.
     """
-    # Workers may have another directory of their own.
+    # Workers may have another working directory.
     places = [Path(directory).absolute() for directory in directories]
     targets = _name_targets(places, out)
     with track_job(session, "rebuild") as summary:
@@ -203,7 +203,7 @@ class _Rebuild:
             _, self._log_end = records.find_bounds()
 
     def run(self, out: Path | None, *, drop_old: bool) -> None:
-        """Write, then put in place."""
+        """Write the new files, then put them in place."""
         if out is not None:
             paths = StorePaths(out)
             for path in (paths.consumequeue, paths.index):
@@ -248,9 +248,9 @@ class _Rebuild:
             facts = self._summary.facts
             facts["queues"] = facts.get("queues", 0) + len(queues)
             for name in empty:
-                self._summary.warnings.append(f"{name} has no record left, and stays at its offset")
+                self._summary.warnings.append(f"{name} has no records left and keeps its offset")
             for name in dropped:
-                self._summary.warnings.append(f"{name} has no record and is gone")
+                self._summary.warnings.append(f"{name} has no records and was removed")
         finally:
             queues.close()
         _sync_names(self._disk, target.consumequeue)
@@ -283,7 +283,7 @@ class _Rebuild:
     # -- consume queues ----------------------------------------------------------------------------------------------
 
     def _write_queues(self, target: StorePaths, survey: Survey) -> int:
-        """Write all queues; returns how many entries they have."""
+        """Write all queues; returns the number of their entries."""
         segment_bytes = self._options.consumequeue_segment_bytes
         entries = derive_entries(self._read_good(_ENTRY_COLUMNS, survey))
         in_segments = entries.withColumn("segment", F.floor(F.col("queueOffset") / (segment_bytes // ENTRY_BYTES)))
@@ -296,7 +296,7 @@ class _Rebuild:
         if odd:
             for topic, queue_id in sorted(odd):
                 remove_tree(self._disk, target.consumequeue / topic / str(queue_id))
-                self._summary.warnings.append(f"{topic}/{queue_id}: offsets are missing or come twice")
+                self._summary.warnings.append(f"{topic}/{queue_id}: offsets are missing or repeated")
             which = self._session.createDataFrame(sorted(odd), "topic string, queueId int")
             replayer = QueueReplayer(str(target.consumequeue), segment_bytes, survey.damage)
             again = entries.join(F.broadcast(which), ["topic", "queueId"], "left_semi")
@@ -325,7 +325,7 @@ class _Rebuild:
             if entries != sum(survey.keys.values()):
                 raise StoreError(
                     f"{entries} index entries were written for {sum(survey.keys.values())} keys of the log",
-                    hint="the store is as it was; is something else writing to it?",
+                    hint="the store is unchanged; is something else writing to it?",
                 )
             facts["index files"] = facts.get("index files", 0) + len(written)
             facts["index entries"] = facts.get("index entries", 0) + entries
@@ -333,7 +333,7 @@ class _Rebuild:
         self._disk.sync_directory(target.index)
 
     def _name_files(self, directory: Path, files: Sequence[tuple[int, int]]) -> None:
-        """Give the files their names: the time of the first record in each, so that another rebuild names them so."""
+        """Name each file after the time of its first record, so that another rebuild chooses the same names."""
         last = ""
         for number, begin_time in files:
             last = name_file(begin_time, last)
@@ -341,7 +341,7 @@ class _Rebuild:
 
 
 def find_odd_queues(written: Iterable[Any]) -> set[tuple[str, int]]:
-    """The queues whose segments do not fit together: an offset is missing or comes twice, or positions go back."""
+    """Return queues whose segments do not fit together: an offset is missing or repeated, or positions decrease."""
     odd: set[tuple[str, int]] = set()
     ends: dict[tuple[str, int], tuple[int, int]] = {}
     for row in sorted(written, key=lambda row: (row["topic"], row["queueId"], row["segment"])):
@@ -356,7 +356,7 @@ def find_odd_queues(written: Iterable[Any]) -> set[tuple[str, int]]:
 
 
 def share_out(keys: Mapping[int, int], capacity: int) -> tuple[list[tuple[int, int]], dict[int, int]]:
-    """Which stretches of the log each index file needs, and how many entries lie before the first of them."""
+    """Return the log stretches that each index file needs, and the number of entries before the first of them."""
     shares: list[tuple[int, int]] = []
     bases: dict[int, int] = {}
     before = 0
@@ -372,7 +372,7 @@ def share_out(keys: Mapping[int, int], capacity: int) -> tuple[list[tuple[int, i
 
 
 def _remove_rests(directory: Path) -> None:
-    """Delete what tasks that died left."""
+    """Delete files left by tasks that died."""
     for rest in list(directory.rglob(f"{STAGING_PREFIX}*")):
         rest.unlink(missing_ok=True)
 

@@ -76,7 +76,7 @@ def choose_messages(messages: Any, options: ReplayOptions) -> Any:
 
 
 def prepare_replay(messages: Any, options: ReplayOptions, replay_id: str) -> Any:
-    """Return the frame to write: the same messages always give the same rows, in the same order and tasks.
+    """Return the frame to write: the same messages always produce the same rows, in the same order and tasks.
 
     Properties that brokers and consumers added are dropped; all others are kept.
     """

@@ -109,7 +109,7 @@ class JobSummary:
 
 def _to_ms(time: Time) -> int | None:
     if isinstance(time, datetime):
-        # Spark hands out times of the machine without a zone.
+        # Spark returns local times without a zone.
         return int(time.timestamp() * 1000)
     return time
 

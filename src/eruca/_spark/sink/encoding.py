@@ -1,8 +1,8 @@
-"""From Arrow batches to requests: which queue a row goes to, and the bytes of each request.
+"""Packs Arrow batches into requests: chooses the queue of each row and builds the bytes of each request.
 
-A row's queue must be the same however often it is written, so it depends on nothing but the row and its number in the
-partition: the queue it names, that of its sharding key, or else that of its stripe. Stripes of `batchRows` rows take
-the queues in turn, so that a request carries many rows. The bytes are put together in `spark.kernel.packing`.
+A row must go to the same queue every time it is written, so the queue depends only on the row and its number in the
+partition: the queue that the row names, the queue of its sharding key, or otherwise the queue of its stripe. Stripes of
+`batchRows` rows take the queues in turn, so that a request carries many rows. `spark.kernel.packing` builds the bytes.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from eruca._wire.properties import (
 from eruca._wire.sysflag import set_compression
 from eruca.errors import MessageIllegal
 
-# Rows that are packed at once: few enough that their ids can be told apart within a millisecond, and that what is
-# packed but not yet sent stays small.
+# Rows packed at once: few enough that their ids are unique within a millisecond, and that rows which are packed but
+# not sent yet take little memory.
 PIECE_ROWS: Final = 16_384
 PIECE_BYTES: Final = 16 * 1024 * 1024
 _IDS_OF_MILLISECOND: Final = 65_536
-# The broker adds its own (the cluster's name) to these.
+# The broker adds its own (the cluster name) to these.
 _PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 300
-# Left out of the map of properties, so that what was read from a topic can be written to another one.
+# Left out of the map of properties, so that messages read from one topic can be written to another.
 _LEFT_OUT: Final = frozenset(
     name.encode()
     for name in (
@@ -64,7 +64,7 @@ _LEFT_OUT: Final = frozenset(
 )
 _ITEM_HEAD: Final = struct.Struct(">iiiii")
 
-# Why a row cannot be a message, beside what `packing` finds.
+# Why a row cannot be a message, in addition to the reasons of `packing`.
 _NO_TOPIC: Final = 16
 _NO_QUEUE: Final = 17
 _BAD_DELAY: Final = 18
@@ -91,21 +91,21 @@ class Request:
     body: bytes
     rows: int
     sys_flag: int
-    # Of a single message; None for a batch.
+    # Properties of a single message; None for a batch.
     properties: str | None = None
     flag: int = 0
 
 
 @dataclass(slots=True)
 class BadRows:
-    """Rows that were skipped, and why the first of them was."""
+    """The number of skipped rows, and why the first of them was skipped."""
 
     count: int = 0
     first: str = ""
 
 
 class UniqueIdBlocks:
-    """Makes what the ids of many rows begin with."""
+    """Creates the common prefixes of the ids of many rows."""
 
     def __init__(self, ids: UniqueIds) -> None:
         self._ids = ids
@@ -113,7 +113,7 @@ class UniqueIdBlocks:
         self._prefix = ""
 
     def take(self, count: int) -> tuple[bytes, int]:
-        """What the next ids begin with, and the number of the first."""
+        """Return the prefix of the next ids, and the number of the first id."""
         # The last four digits of an id count within its millisecond.
         prefix = self._ids.create()[:-4]
         while prefix == self._prefix and self._used + count > _IDS_OF_MILLISECOND:
@@ -126,29 +126,29 @@ class UniqueIdBlocks:
 
 
 class RowPacker:
-    """Makes requests of the rows of one partition."""
+    """Packs the rows of one partition into requests."""
 
     def __init__(self, options: SinkOptions, partition: int, ids: UniqueIds, once_prefix: str | None = None) -> None:
         self._options = options
         self._partition = partition
-        # What the marks of all rows begin with, when the broker is to store them once.
+        # The prefix of all row marks, if the broker is to store each row once.
         self._once_prefix = None if once_prefix is None else f"{ERUCA_ONCE}\x01{once_prefix}:".encode()
         self._ids = UniqueIdBlocks(ids)
         self._queues: dict[str, Sequence[MessageQueue]] = {}
-        # All queues there are, and where those of a topic begin.
+        # All known queues, and the index of the first queue of each topic.
         self._lanes: list[MessageQueue] = []
         self._begins: dict[str, int] = {}
         self.bad = BadRows()
         self.rows = 0
 
     def add_topic(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """Tell the queues of a topic, in the order in which sharding keys count."""
+        """Add the queues of a topic, in the order that sharding keys refer to."""
         self._queues[topic] = queues
         self._begins[topic] = len(self._lanes)
         self._lanes.extend(queues)
 
     def list_unknown_topics(self, batch: pa.RecordBatch) -> list[str]:
-        """Topics of a batch whose queues were not told yet."""
+        """Return the topics of a batch whose queues have not been added yet."""
         names = {self._options.topic} if self._options.topic else set()
         column = _find_column(batch, "topic")
         if column is not None:
@@ -156,7 +156,7 @@ class RowPacker:
         return sorted(names.difference(self._queues))
 
     def pack(self, batch: pa.RecordBatch) -> Iterator[Request]:
-        """Requests with the next rows. Raises MessageIllegal for a row that cannot be a message."""
+        """Return requests with the next rows. Raises MessageIllegal for a row that cannot be a message."""
         for piece in split_batch(batch):
             yield from self._pack_piece(piece, self.rows)
             self.rows += piece.num_rows
@@ -195,7 +195,7 @@ class RowPacker:
             yield from self._cut(out, ends, lanes[order], kinds[order], reasons)
 
     def _cut(self, out: Bytes, ends: Ints, lanes: Ints, kinds: Ints, reasons: Bytes) -> Iterator[Request]:
-        """Requests with rows of one queue and kind, within the bounds of a request."""
+        """Return requests with rows of one queue and kind, within the limits of a request."""
         options = self._options
         changes = np.flatnonzero((np.diff(lanes) != 0) | (np.diff(kinds) != 0)) + 1
         for begin, end in zip([0, *changes.tolist()], [*changes.tolist(), len(lanes)], strict=True):
@@ -240,7 +240,7 @@ class RowPacker:
         return lanes
 
     def _read_topics(self, piece: pa.RecordBatch, why: Bytes) -> tuple[Ints, Ints]:
-        """Where the queues of each row's topic begin, and how many there are."""
+        """Return the index of the first queue of each row's topic, and the number of its queues."""
         topic = self._options.topic
         column = _find_column(piece, "topic")
         if column is None:
@@ -255,7 +255,7 @@ class RowPacker:
         return begins[codes], np.maximum(sizes[codes], 1)
 
     def _choose_by_number(self, numbers: Ints, begins: Ints, stripes: Ints, lanes: Ints, why: Bytes) -> None:
-        """Take the queues that rows name; where several brokers have one with the number, stripes take turns."""
+        """Choose the queues that rows name; if several brokers have a queue of that number, stripes take turns."""
         for topic, queues in self._queues.items():
             of_topic = begins == self._begins[topic]
             for number in np.unique(numbers[of_topic]).tolist():
@@ -274,7 +274,7 @@ class RowPacker:
     def _make_fields(
         self, piece: pa.RecordBatch, first: int, why: Bytes
     ) -> tuple[list[packing.Field], npt.NDArray[np.bool_]]:
-        """The properties of rows, and which rows must be sent one by one."""
+        """Return the properties of rows, and which rows must be sent one by one."""
         count, options = piece.num_rows, self._options
         fields: list[packing.Field] = [packing.IdField(*self._ids.take(count))]
         fields += _make_text_field(piece, "tags", TAGS, options.tags)
@@ -333,7 +333,7 @@ _NONE: Final = -(2**63)
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Pieces of a batch that are not too large, but of at least one row."""
+    """Split a batch into pieces of limited size, with at least one row each."""
     sizes = np.cumsum(np.diff(_read_offsets(_as_plain(batch.column(batch.schema.get_field_index("body"))))))
     begin = 0
     while begin < batch.num_rows:
@@ -345,7 +345,7 @@ def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def make_texts(column: pa.Array) -> packing.Texts:
-    """A column of text or bytes as the packing loops see it."""
+    """Return a column of text or bytes in the form that the packing loops read."""
     data = column.buffers()[2]
     return packing.Texts(
         _read_offsets(column),
@@ -355,7 +355,7 @@ def make_texts(column: pa.Array) -> packing.Texts:
 
 
 def _find_column(batch: pa.RecordBatch, name: str, default: str = "") -> pa.Array | None:
-    """A column, with a default for nulls; None when there is neither."""
+    """Return a column, with a default for nulls; None if there is neither a column nor a default."""
     index = batch.schema.get_field_index(name)
     if index < 0:
         return pa.repeat(pa.scalar(default, pa.string()), batch.num_rows) if default else None
@@ -364,7 +364,7 @@ def _find_column(batch: pa.RecordBatch, name: str, default: str = "") -> pa.Arra
 
 
 def _as_plain(column: pa.Array) -> pa.Array:
-    """A column with 32-bit offsets, as the packing loops want it."""
+    """Return a column with 32-bit offsets, as the packing loops require."""
     if pa.types.is_large_string(column.type):
         return column.cast(pa.string())
     if pa.types.is_large_binary(column.type):
@@ -390,7 +390,7 @@ def _read_numbers(column: pa.Array, default: int | None) -> Ints:
 
 
 def _sort_rows(lanes: Ints, why: Bytes) -> Ints:
-    """Good rows, those of a queue together and in their order."""
+    """Return the good rows, grouped by queue and in their original order."""
     if why.any():
         rows = np.flatnonzero(why == 0)
         return rows[np.argsort(lanes[rows], kind="stable")].astype(np.int64)
@@ -421,7 +421,7 @@ def _make_map_field(column: pa.Array) -> packing.Field:
 
 
 def _empty_nulls(column: pa.Array) -> pa.Array:
-    """Lists or maps of which a null has no entries: Arrow allows it to have some."""
+    """Return lists or maps in which a null has no entries: Arrow allows a null to have some."""
     if column.null_count:
         sizes = np.diff(_read_offsets(column))
         if sizes[~_read_valid(column.is_valid())].any():
@@ -451,7 +451,7 @@ def _read_timestamp(column: pa.Array) -> Any:
 
 
 def _make_single(queue: MessageQueue, item: bytes, sys_flag: int) -> Request:
-    """The message of a batch with one message, as a send of its own has it."""
+    """Convert a batch of one message to the request of a single message."""
     _, _, _, flag, size = _ITEM_HEAD.unpack_from(item)
     body_end = _ITEM_HEAD.size + size
     return Request(queue, item[_ITEM_HEAD.size : body_end], 1, sys_flag, item[body_end + 2 :].decode(), flag)

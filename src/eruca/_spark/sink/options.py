@@ -59,7 +59,7 @@ def _read_properties(text: str) -> dict[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) and value for value in found.values()):
-        raise ValueError('expected names and texts as JSON, for example {"source": "spark"}')
+        raise ValueError('expected an object of strings as JSON, for example {"source": "spark"}')
     for name in found:
         if not name or name in RESERVED:
             raise ValueError(f"the property {name!r} has a meaning of its own")
@@ -153,17 +153,17 @@ class SinkOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> SinkOptions:
-        """From what Spark gives. Raises ConfigError."""
+        """Return the options that Spark passes. Raises ConfigError."""
         values: dict[str, Any] = SINK_OPTIONS.read(given)
         if values["batchBytes"] > values["maxMessageBytes"]:
             raise ConfigError(
                 f"batchBytes={values['batchBytes']} is above maxMessageBytes={values['maxMessageBytes']}",
-                hint="a broker takes no batch that is larger than a message may be",
+                hint="a broker rejects a batch that is larger than the largest message",
             )
         if values["delay"] and values["delayMs"]:
-            raise ConfigError("delay and delayMs both say when rows are delivered", hint="give one of them")
+            raise ConfigError("delay and delayMs are mutually exclusive", hint="give only one of them")
         if values["writeId"] and values["delivery"] != IDEMPOTENT:
-            raise ConfigError("writeId has no meaning without delivery=idempotent")
+            raise ConfigError("writeId requires delivery=idempotent")
         for name in ("tags", "keys"):
             if "\x01" in values[name] or "\x02" in values[name]:
                 raise ConfigError(f"option {name} has a separator character (0x01 or 0x02)")
@@ -209,11 +209,9 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
     given: list[str] = [name for name in ("delay", "delayMs", "deliverAt") if name in names]
     given += [name for name, value in (("delay", options.delay), ("delayMs", options.delay_ms)) if value]
     if len(set(given)) > 1:
-        raise ConfigError(
-            f"{' and '.join(dict.fromkeys(given))} all say when rows are delivered", hint="give one of them"
-        )
+        raise ConfigError(f"{' and '.join(dict.fromkeys(given))} are mutually exclusive", hint="give only one of them")
 
 
 def wants_timer(schema: StructType, options: SinkOptions) -> bool:
-    """Do rows ask for delays that only a timing wheel has?"""
+    """Whether rows have delays that only a timing wheel supports."""
     return bool(options.delay_ms) or any(name in TIMER_COLUMNS for name in schema.fieldNames())

@@ -63,7 +63,7 @@ _UNSURE: Final = frozenset({int(ResponseCode.FLUSH_DISK_TIMEOUT), int(ResponseCo
 
 @dataclass(slots=True)
 class Written(WriterCommitMessage):
-    """What a task has written."""
+    """The result of a task."""
 
     partition: int
     rows: int

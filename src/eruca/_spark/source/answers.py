@@ -1,4 +1,4 @@
-"""Answers of pulls put together: their records, checked to be those that were requested."""
+"""Combines the answers of pulls: finds their records and checks that they are those that were requested."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PullAnswer:
 
 
 def check_answers(answers: Sequence[PullAnswer], options: SourceOptions) -> Records:
-    """Find the records of some answers, of one topic and broker, and see that they are those that were asked for."""
+    """Find the records of answers of one topic and broker, and check that they are those that were requested."""
     queue = answers[0].range.queue
     buffer = answers[0].body if len(answers) == 1 else b"".join([answer.body for answer in answers])
     covered = sum(answer.next_offset - answer.begin for answer in answers)

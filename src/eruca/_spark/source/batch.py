@@ -26,7 +26,7 @@ class TopicReader(DataSourceReader):
         self.columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """Ask the cluster what there is, and cut it into tasks."""
+        """Ask the cluster what is available, and divide it into tasks."""
         options = self.options
         with Cluster(options.access) as cluster:
             ranges = find_batch(cluster, options, SystemClock().now_ms())

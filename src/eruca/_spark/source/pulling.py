@@ -273,7 +273,7 @@ class _Puller:
                 return await self._pull(each, at, span)
             except RequestRefused as error:
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                    # A broker that has just started may say so too; then the name server still knows the topic.
+                    # A broker that has just started may return this too; then the name server still knows the topic.
                     if await self._cluster.admin.find_route(each.queue.topic) is None:
                         return None
                 elif error.code not in _PASSING:

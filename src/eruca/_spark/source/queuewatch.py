@@ -40,31 +40,31 @@ _Answer = TypeVar("_Answer")
 
 
 class View(Protocol):
-    """What a stream asks a cluster. Offsets are missing for queues whose broker does not answer."""
+    """The queries of a stream to a cluster. Offsets are missing for queues whose broker does not answer."""
 
     # Whether requests that fail are retried.
     insists: bool
 
     def match_topics(self, pattern: str) -> list[str]:
-        """The topics whose names match. Raises NetError."""
+        """Return the topics whose names match. Raises NetError."""
 
     def find_routes(self, topics: Collection[str]) -> dict[str, Route | None]:
-        """Where topics are, None where there is no such topic. Raises NetError."""
+        """Return the route of each topic; None for a topic that does not exist. Raises NetError."""
 
     def list_masters(self) -> dict[str, str]:
-        """The masters that are registered now. Raises NetError."""
+        """Return the masters that are registered now. Raises NetError."""
 
     def find_ends(self, queues: Collection[MessageQueue]) -> Offsets:
-        """The offset behind the last message of each queue."""
+        """Return the offset after the last message of each queue."""
 
     def find_begins(self, queues: Collection[MessageQueue]) -> Offsets:
-        """The first offset each queue still has."""
+        """Return the first offset that each queue still has."""
 
     def find_address(self, queue: MessageQueue) -> str:
-        """Where the broker of a queue is. Raises ConnectFailed."""
+        """Return the address of the broker of a queue. Raises ConnectFailed."""
 
     def measure(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, list[int]]:
-        """The bytes of some messages from an offset on, in each queue."""
+        """Return the sizes in bytes of some messages from an offset on, for each queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,34 +116,34 @@ class ClusterView:
         self._group = options.consumer_group
 
     def match_topics(self, pattern: str) -> list[str]:
-        """The topics whose names match."""
+        """Return the topics whose names match."""
         return match_topics(self.cluster, pattern)
 
     def find_routes(self, topics: Collection[str]) -> dict[str, Route | None]:
-        """Where topics are."""
+        """Return the route of each topic."""
 
         find = self.cluster.admin.find_route
         return self.cluster.gather(topics, lambda topic: self._ask(partial(find, topic)))
 
     def list_masters(self) -> dict[str, str]:
-        """The masters that are registered now."""
+        """Return the masters that are registered now."""
         return self.cluster.run(self._ask(self.cluster.admin.list_masters))
 
     def find_ends(self, queues: Collection[MessageQueue]) -> Offsets:
-        """The offset behind the last message of each queue."""
+        """Return the offset after the last message of each queue."""
         return self._ask_each(queues, self.cluster.calls.find_max_offset)
 
     def find_begins(self, queues: Collection[MessageQueue]) -> Offsets:
-        """The first offset each queue still has."""
+        """Return the first offset that each queue still has."""
         found = self._ask_each(queues, self.cluster.calls.find_min_offset)
         return {queue: max(0, offset) for queue, offset in found.items()}
 
     def find_address(self, queue: MessageQueue) -> str:
-        """Where the broker of a queue is."""
+        """Return the address of the broker of a queue."""
         return self.cluster.find_address(queue)
 
     def measure(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, list[int]]:
-        """The bytes of some messages from an offset on, in each queue."""
+        """Return the sizes in bytes of some messages from an offset on, for each queue."""
 
         async def pull(address: str, queue: MessageQueue) -> list[int]:
             header = make_peek_header(self._group, queue, places[queue], _MEASURED)
@@ -195,15 +195,15 @@ class QueueWatch:
         must_answer: bool,
         only: Collection[MessageQueue] | None = None,
     ) -> Sight:
-        """See what there is (of some queues), for a stream that has come so far.
+        """Return the state of the queues (or of some of them), for a stream that has reached certain offsets.
 
-        With `must_answer` every broker has to answer, else NetError is raised; without, one that does not is away. It
-        is asked again until it answers if it must, and at the first look: a server that is being started has to do.
+        With `must_answer`, NetError is raised if a broker does not answer; without it, the broker counts as
+        unavailable. Requests are retried if the broker must answer, and at the first look: a server may be starting.
         """
         self._view.insists = must_answer or not self._routes
         self._refresh({queue.topic for queue in start}, is_fresh_enough=not self._view.insists)
         sight = Sight()
-        # One that is not wanted any more stays where it is, in case it is wanted again.
+        # A queue that is no longer selected keeps its position, in case it is selected again.
         for queue in filter(self._wishes.wants, set(start) - self._queues):
             (sight.gone if self._is_gone(queue) else sight.away).add(queue)
         asked = self._queues if only is None else self._queues.intersection(only)

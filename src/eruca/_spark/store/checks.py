@@ -63,7 +63,7 @@ def check_offsets(entries: Any) -> Any:
         F.col("before") + 1,
         F.col("queueOffset") - 1,
     )
-    back = F.format_string("%s queue %d: offset %d comes behind %d", "topic", "queueId", "queueOffset", "before")
+    back = F.format_string("%s queue %d: offset %d follows %d", "topic", "queueId", "queueOffset", "before")
     reason = F.when(F.col("queueOffset") > F.col("before"), missing).otherwise(back)
     return steps.select(_find(ERROR, Kind.LOST, _name_queue(), reason, F.col("physicalOffset")))
 
@@ -101,8 +101,8 @@ def check_queues(entries: Any, rows: Any) -> Any:
     stray = F.concat(
         at,
         F.when((F.col("entrySize") <= 0) | (F.col("position") < 0), F.concat(F.lit("an empty entry, "), says))
-        .when(F.col("position") >= F.col("logEnd"), F.concat(says, F.lit(" is behind the end of the log")))
-        .otherwise(F.concat(says, F.lit(" is no record of this queue"))),
+        .when(F.col("position") >= F.col("logEnd"), F.concat(says, F.lit(" is after the end of the log")))
+        .otherwise(F.concat(says, F.lit(" is not a record of this queue"))),
     )
     is_other = (F.col("position") != F.col("physicalOffset")) | (F.col("entrySize") != F.col("size"))
     # With other delay levels, or an address in consumequeue_ext, another code is valid too.

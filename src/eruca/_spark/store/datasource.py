@@ -222,7 +222,7 @@ class StoreReader(DataSourceReader):
     # -- in the tasks ------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task."""
+        """Read the records of one task."""
         prepare_worker()
         assert isinstance(partition, StorePartition)
         parser = StoreParser(self._columns, self._values)
@@ -282,7 +282,7 @@ class StoreParser:
         self._digests = extra & {column.name for column in columns}
 
     def parse(self, records: Records, partition: StorePartition) -> pa.RecordBatch:
-        """One batch of all records."""
+        """Return one batch of all records."""
         batch = self._parser.parse(records, partition.broker)
         if not self._digests:
             return batch
@@ -361,6 +361,6 @@ def _name_brokers(paths: Sequence[Path], given: Sequence[str]) -> list[str]:
 
 def _fail_on_crc(piece: Piece, position: int) -> StoreError:
     return StoreError(
-        f"{describe_place(piece, position)}: the body of the record there does not have the CRC it says",
+        f"{describe_place(piece, position)}: the body of the record does not match its CRC",
         hint="onDamage=skip leaves it out, onDamage=report keeps it, with crcOk false",
     )

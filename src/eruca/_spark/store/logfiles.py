@@ -1,8 +1,8 @@
-"""The commit log of a store as Spark reads it: cut into pieces by a planner, walked piece by piece in the tasks.
+"""The commit log of a store as Spark reads it: a planner cuts it into pieces, and tasks walk the pieces.
 
-Positions are never guessed: a body may hold a copy of a record, so a piece begins where a segment begins or where a
-walk over the records came by. The end of the log is found once, when the query is planned, and is part of the pieces: a
-task that runs a second time reads the same records, also when a broker has written more since.
+Positions are never guessed, because a body may contain a copy of a record: a piece starts at the start of a segment or
+at a record that a walk has reached. The end of the log is determined once, when the query is planned, and is part of
+the pieces: a task that runs again reads the same records, even if a broker has written more since.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ from eruca.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-# A task reads about this much, unless it is told otherwise: long enough that what a task costs does not matter.
+# A task reads about this much by default: enough to make the overhead of a task negligible.
 PIECE_BYTES = 128 * 1024 * 1024
-# With so many segments nobody walks the log to cut it finer.
+# With at least this many segments, the log is not walked to cut it finer.
 WHOLE_SEGMENTS_MIN = 16
-# The end of a log that a broker is writing to is looked at with CRCs: the last body may be there in part.
+# CRCs are checked at the end of a log that a broker is writing to: the last body may be incomplete.
 _TAIL_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of one segment, from a record to another, in positions of the log."""
+    """A part of one segment, from one record to another, in log positions."""
 
     path: str
-    # Where the segment begins.
+    # Where the segment starts.
     base: int
     begin: int
     end: int
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """The size in bytes."""
         return self.end - self.begin
 
 
 class StoreLog:
-    """The segments of one commit log, mapped for reading; where some are missing there are several runs of them."""
+    """The segments of one commit log, mapped for reading; if some are missing, there are several runs of segments."""
 
     def __init__(self, place: Path, disk: FileSystem | None = None) -> None:
         self._disk = disk or LocalFileSystem()
         self.paths = find_store_paths(place, self._disk)
         self.segment_bytes = detect_options(self._disk, self.paths).commitlog_segment_bytes
         self.runs = load_log(self._disk, self.paths.commitlog, self.segment_bytes, _refuse)
-        # Segments that should be there: where they would begin, and how many bytes they would have.
+        # Missing segments: where they would start, and how many bytes they would have.
         self.gaps = [
             Damage(before.end, after.start - before.end, "segments are missing")
             for before, after in pairwise(self.runs)
@@ -76,19 +76,19 @@ class StoreLog:
         self.close()
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         for run in self.runs:
             run.close()
         self.runs.clear()
 
     def load_removed(self) -> RemovedTopics:
-        """The topics that were deleted while the log still has records of theirs."""
+        """Return the deleted topics of which the log still has records."""
         removed = RemovedTopics(self._disk, self.paths.removed)
         removed.load(self.runs[0].start if self.runs else 0)
         return removed
 
     def list_pieces(self) -> list[Piece]:
-        """Every segment that has records as one piece; the last one ends where the log does."""
+        """Return every segment that has records as one piece; the last piece ends where the log ends."""
         pieces: list[Piece] = []
         for number, run in enumerate(self.runs):
             end = run.end if number + 1 < len(self.runs) else find_log_end(run)
@@ -100,12 +100,12 @@ class StoreLog:
         return pieces
 
     def find_bounds(self) -> tuple[int, int]:
-        """Where the log begins and where it ends now; both are 0 without a record."""
+        """Return where the log starts and where it ends now; both are 0 if it has no record."""
         pieces = self.list_pieces()
         return (pieces[0].begin, pieces[-1].end) if pieces else (0, 0)
 
     def split(self, piece: Piece, count: int) -> list[Piece]:
-        """Cut a piece into about so many of about the same size, at records that a walk comes by."""
+        """Cut a piece into about `count` pieces of similar size, at records that a walk reaches."""
         run = next(run for run in self.runs if run.start <= piece.base < run.end)
         places = [piece.begin]
         for number in range(1, count):
@@ -125,7 +125,7 @@ def _refuse(path: Path, error: StoreError) -> None:
 
 
 def find_store_paths(place: Path, disk: FileSystem | None = None) -> StorePaths:
-    """Where the files of a store are: `place` is its directory, or its commit log alone, perhaps copied somewhere."""
+    """Return the paths of a store; `place` is its directory, or only its commit log, which may be a copy."""
     disk = disk or LocalFileSystem()
     if not disk.is_directory(place / "commitlog") and holds_segments(disk, place):
         return StorePaths(place.parent, place)
@@ -135,11 +135,11 @@ def find_store_paths(place: Path, disk: FileSystem | None = None) -> StorePaths:
 
 
 def find_log_end(run: Chain) -> int:
-    """Where the log ends: behind its last whole record. A broker may be writing to it."""
+    """Return where the log ends: after its last complete record. A broker may be writing to it."""
     for segment in reversed(run.segments):
         view = segment.inspect(segment.start)
         if isinstance(view, InvalidView) and find_following_record(_alone(segment), segment, 1) is None:
-            continue  # made in advance, or its first record is being written
+            continue  # created in advance, or its first record is being written
         end = scan_log(run, segment.start, check_crc=False).end
         if end <= segment.start:
             continue
@@ -153,9 +153,9 @@ def find_log_end(run: Chain) -> int:
 def plan_pieces(
     logs: Sequence[StoreLog], *, piece_bytes: int | None, count_min: int, count_max: int | None
 ) -> list[list[list[Piece]]]:
-    """For each log the pieces of each of its tasks.
+    """Return the pieces of each task, for each log.
 
-    Segments are taken whole when there are many of them, and cut at records otherwise.
+    If there are many segments, each is a piece; otherwise they are cut at records.
     """
     whole = [each.list_pieces() for each in logs]
     total = sum(piece.size for pieces in whole for piece in pieces)
@@ -171,7 +171,7 @@ def plan_pieces(
     for each, pieces in zip(logs, whole, strict=True):
         cut: list[Piece] = []
         for piece in pieces:
-            # What is not much larger than a task should be stays whole, unless so many tasks were asked for.
+            # A segment not much larger than a task stays whole, unless that many tasks were requested.
             parts = -(-piece.size // goal) if count_min > 1 else round(piece.size / goal)
             cut += each.split(piece, parts) if parts > 1 else [piece]
         tasks.append(_pack(cut, goal))
@@ -179,7 +179,7 @@ def plan_pieces(
 
 
 def _pack(pieces: list[Piece], goal: int) -> list[list[Piece]]:
-    """Put neighbours together until each task has its share."""
+    """Combine adjacent pieces until each task has its share."""
     packed: list[list[Piece]] = []
     room = 0
     for piece in pieces:
@@ -192,7 +192,7 @@ def _pack(pieces: list[Piece], goal: int) -> list[list[Piece]]:
 
 
 def _merge(tasks: list[list[list[Piece]]], count_max: int) -> list[list[list[Piece]]]:
-    """Put neighbours together until there are no more tasks than allowed; those of two logs stay apart."""
+    """Combine adjacent tasks until there are at most `count_max`; tasks of different logs are not combined."""
     while sum(map(len, tasks)) > max(count_max, len([each for each in tasks if each])):
         crowded = max(tasks, key=len)
         sizes = [sum(piece.size for piece in task) for task in crowded]
@@ -205,7 +205,7 @@ def _merge(tasks: list[list[list[Piece]]], count_max: int) -> list[list[list[Pie
 
 
 class TopicChoice(Collection[bytes]):
-    """The topics that are wanted, as a set of which nobody knows all members: each is judged when it is first seen."""
+    """The selected topics, as a set without a list of members: a topic is judged when it is first seen."""
 
     def __init__(self, is_wanted: Callable[[str], bool]) -> None:
         self._is_wanted = is_wanted
@@ -226,7 +226,7 @@ class TopicChoice(Collection[bytes]):
 
 
 class _Waiting:
-    """Records found one after the other, until there are enough for a batch."""
+    """Collects records until there are enough for a batch."""
 
     def __init__(self) -> None:
         self._spans: list[Ints] = []
@@ -245,7 +245,7 @@ class _Waiting:
 
 
 def walk_piece(piece: Piece, topics: Collection[bytes] | None = None) -> Iterator[Records | Damage]:
-    """The records of a piece, many at a time, and the ranges between them that are none."""
+    """Return the records of a piece, many at a time, and the ranges between them that are not records."""
     disk = LocalFileSystem()
     segment = Segment(Path(piece.path), piece.base, disk.map(Path(piece.path), writable=False), allocated=False)
     if isinstance(segment.buffer, mmap.mmap):
@@ -272,7 +272,7 @@ def _walk(segment: Segment, piece: Piece, topics: Collection[bytes] | None) -> I
                     yield waiting.take(buffer, at)
                 damage = _find_damage(segment, at, end, one.reason)
                 if damage is None:
-                    continue  # whole by now: a broker was at it
+                    continue  # complete by now: a broker was writing it
                 yield damage
                 at = damage.end - base
                 continue
@@ -288,12 +288,12 @@ def _walk(segment: Segment, piece: Piece, topics: Collection[bytes] | None) -> I
 
 
 def _look_closely(segment: Segment, at: int) -> RecordView | BlankView | InvalidView:
-    """What lies at a place where the fast walk stopped."""
+    """Return what is at a position where the fast walk stopped."""
     return RecordCursor(segment.buffer, segment.size, segment.start).look(at)
 
 
 def _find_damage(segment: Segment, at: int, end: int, reason: str) -> Damage | None:
-    """The range from a place that is no record to the next one; None when it has become a record meanwhile."""
+    """Return the range from a position that is not a record to the next record; None if a record is there by now."""
     following = find_following_record(_alone(segment), segment, at + 1)
     if isinstance(_look_closely(segment, at), RecordView):
         return None
@@ -302,19 +302,19 @@ def _find_damage(segment: Segment, at: int, end: int, reason: str) -> Damage | N
 
 
 def _alone(segment: Segment) -> Chain:
-    """A chain of one segment."""
+    """Return a chain of one segment."""
     chain = make_log_chain(LocalFileSystem(), segment.path.parent, segment.size)
     chain.segments.append(segment)
     return chain
 
 
 def describe_place(piece: Piece, position: int) -> str:
-    """A position as people look for it: the file, and the byte in it."""
+    """Describe a position by file and byte, for messages."""
     return f"{piece.path}: position {position} (byte {position - piece.base} of the file)"
 
 
 def fail_on(piece: Piece, damage: Damage) -> StoreError:
-    """The error for a range that is no record."""
+    """Return the error for a range that is not a record."""
     return StoreError(
         f"{describe_place(piece, damage.position)}: {damage.length} bytes are not a record: {damage.reason}",
         hint="onDamage=skip continues after it, onDamage=report returns it as a row",

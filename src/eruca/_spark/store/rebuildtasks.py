@@ -144,7 +144,7 @@ def write_queue_segment(
     """Write segment `number` of a queue from its entries, sorted by offset; returns False if they are not contiguous.
 
     They are if no offset is missing or repeated and the positions increase. Fillers precede the first entry: a queue
-    may begin in the middle of its first segment. That it is the first one is for the caller to check.
+    may begin in the middle of its first segment. The caller checks that it is the first one.
     """
     count_max = segment_bytes // ENTRY_BYTES
     first = number * count_max

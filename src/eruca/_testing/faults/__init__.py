@@ -1,4 +1,4 @@
-"""The fault disk: an in-memory `FileSystem` that forgets, fails and tears as a real one may.
+"""The fault disk: an in-memory `FileSystem` that loses data, fails and tears writes as a real one may.
 
     disk = SimulatedDisk(seed=7)
     store = open_store(disk, ...)          # runs as on a real disk

@@ -25,9 +25,9 @@ _CRASH_MODES = (CrashMode.DROP, CrashMode.PREFIX, CrashMode.RANDOM, CrashMode.RA
 
 
 class SimulatedDisk(Volume):
-    """A disk in memory that forgets on power loss and fails on request; implements `FileSystem`.
+    """An in-memory disk that loses unsynced data on power loss and fails on request; implements `FileSystem`.
 
-    Relative paths begin at its root, which is empty in the beginning.
+    Relative paths start at its root, which is empty at first.
     """
 
     # --- the calls of FileSystem ---
@@ -43,7 +43,7 @@ class SimulatedDisk(Volume):
             return SimulatedMapping(self, key, image, writable=writable)
 
     def create(self, path: Path, size: int, *, staging: Path, durable: bool) -> Mapping:
-        """Make a file of zeros; one that fails leaves nothing under the name, but perhaps the staging file."""
+        """Create a file of zeros; on failure nothing has the name, but the staging file may be left."""
         key, staged, doing = _key(path), _key(staging), f"create {path} of {size} bytes"
         with self.guard:
             fault = self.begin("create", key)
@@ -65,7 +65,7 @@ class SimulatedDisk(Volume):
             return SimulatedMapping(self, key, image, writable=True)
 
     def read_file(self, path: Path) -> bytes:
-        """All bytes of a small file."""
+        """Return all bytes of a small file."""
         key, doing = _key(path), f"read {path}"
         with self.guard:
             self._begin("read_file", key, doing)
@@ -74,7 +74,7 @@ class SimulatedDisk(Volume):
     def write_file(self, path: Path, data: bytes) -> None:
         """Write a small file and sync it.
 
-        What was there is truncated first, so a failure costs the old bytes: ENOSPC leaves an empty file, a short write
+        The old content is truncated first, so a failure loses it: ENOSPC leaves an empty file, a short write
         the first half, EIO (of the sync) all bytes, but none of them on the disk.
         """
         key, doing = _key(path), f"write {path}"
@@ -93,7 +93,7 @@ class SimulatedDisk(Volume):
             self.journal.commit()  # fsync, not fdatasync: also when `strict_datasync` is on
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename and make it durable; an injected EIO strikes the rename or, after it, the sync of the directory."""
+        """Rename durably; an injected EIO makes the rename fail or, after it, the sync of the directory."""
         source, target, doing = _key(old), _key(new), f"rename {old.name} to {new.name}"
         with self.guard:
             fault = self.begin("rename", source)
@@ -146,7 +146,7 @@ class SimulatedDisk(Volume):
                 self.journal.record(Link(name, Directory(self.clock.now_ms())))
 
     def sync_directory(self, path: Path) -> None:
-        """Make every name that was given or taken so far durable."""
+        """Make every change of names so far durable."""
         key, doing = _key(path), f"sync the directory {path}"
         with self.guard:
             self._begin("sync_directory", key, doing)
@@ -156,7 +156,7 @@ class SimulatedDisk(Volume):
             self.journal.commit()
 
     def list(self, path: Path) -> Names:
-        """Names in a directory, sorted; empty for one that does not exist."""
+        """Return the names in a directory, sorted; empty if it does not exist."""
         key, doing = _key(path), f"list {path}"
         with self.guard:
             self._begin("list", key, doing)
@@ -165,15 +165,15 @@ class SimulatedDisk(Volume):
             return list_names(self.journal.tree, key)
 
     def is_directory(self, path: Path) -> bool:
-        """Is there a directory?"""
+        """Whether there is such a directory."""
         return isinstance(self.journal.tree.get(_key(path)), Directory)
 
     def exists(self, path: Path) -> bool:
-        """Is there a file or directory?"""
+        """Whether there is such a file or directory."""
         return _key(path) in self.journal.tree
 
     def size(self, path: Path) -> int:
-        """Length of a file in bytes."""
+        """Return the length of a file in bytes."""
         key, doing = _key(path), f"look at {path}"
         with self.guard:
             self._begin("size", key, doing)
@@ -181,14 +181,14 @@ class SimulatedDisk(Volume):
             return len(node.current) if isinstance(node, FileImage) else BLOCK
 
     def modified_ms(self, path: Path) -> int:
-        """When a file was created, written, synced with changes, or touched last."""
+        """Return when a file was last created, written, synced with changes, or touched."""
         key, doing = _key(path), f"look at {path}"
         with self.guard:
             self._begin("modified_ms", key, doing)
             return self._find(key, doing).modified_ms
 
     def used_ratio(self, path: Path) -> float:
-        """How full the disk is: `usage` if a test set it, otherwise taken blocks by capacity."""
+        """Return how full the disk is: `usage` if a test set it, otherwise allocated blocks divided by capacity."""
         with self.guard:
             self._find(_key(path), f"look at the disk of {path}")
             if self.usage is not None:
@@ -215,9 +215,9 @@ class SimulatedDisk(Volume):
     # --- the end of a process or of the power ---
 
     def crash(self, mode: CrashMode | str | None = None, *, seed: int | None = None) -> SimulatedDisk:
-        """What the machine finds after a power loss; this disk stays as it is, so many ends can be tried.
+        """Return the disk after a power loss; this disk is not changed, so many crashes can be tried.
 
-        The choices come from the seed (this disk's unless given) and the state alone: asked twice, it answers the same.
+        The outcome depends only on the seed (this disk's by default) and the state: the same call returns the same.
         """
         with self.guard:
             seed = self.seed if seed is None else seed
@@ -228,7 +228,7 @@ class SimulatedDisk(Volume):
             return left
 
     def kill(self) -> SimulatedDisk:
-        """What the next process finds after kill -9: all bytes written, synced or not, and no lock held.
+        """Return the disk after kill -9: all bytes written, synced or not, and no lock held.
 
         Mappings of the dead process stay with the old disk and change nothing on the new one.
         """
@@ -240,13 +240,13 @@ class SimulatedDisk(Volume):
     # --- damage and inspection ---
 
     def flip_bit(self, path: Path, position: int, bit: int) -> None:
-        """Turn one bit of a file over, in memory and on the disk."""
+        """Flip one bit of a file, in memory and on the disk."""
         with self.guard:
             image = self._find_file(_key(path), f"damage {path}")
             image.damage(position, bytes([image.current[position] ^ (1 << bit)]))
 
     def tear(self, path: Path, position: int) -> None:
-        """Make everything of a file from a position on zeros, in memory and on the disk."""
+        """Overwrite a file with zeros from a position on, in memory and on the disk."""
         with self.guard:
             image = self._find_file(_key(path), f"damage {path}")
             image.damage(position, bytes(max(0, len(image.current) - position)))
@@ -257,7 +257,7 @@ class SimulatedDisk(Volume):
             self._find(_key(path), f"touch {path}").modified_ms = ms
 
     def files(self) -> Paths:
-        """All files, sorted."""
+        """Return all files, sorted."""
         with self.guard:
             return [
                 Path(path)
@@ -266,7 +266,7 @@ class SimulatedDisk(Volume):
             ]
 
     def directories(self) -> Paths:
-        """All directories, sorted, the root first."""
+        """Return all directories, sorted, the root first."""
         with self.guard:
             return [
                 Path(path)
@@ -275,7 +275,7 @@ class SimulatedDisk(Volume):
             ]
 
     def snapshot(self, *, durable: bool = False) -> dict[Path, bytes]:
-        """The bytes of every file as programs see them, or as they are on the disk for certain."""
+        """Return the bytes of every file as programs see them, or only what is certainly on the disk."""
         with self.guard:
             tree = self.journal.durable_tree() if durable else self.journal.tree
             return {
@@ -285,12 +285,12 @@ class SimulatedDisk(Volume):
             }
 
     def pending(self) -> Entries:
-        """The changes of names that a power loss may still take, oldest first."""
+        """Return the changes of names that a power loss may still undo, oldest first."""
         return self.journal.pending()
 
     @classmethod
     def load(cls, path: Path, *, at: Path = Path("/"), seed: int = 0, clock: Clock | None = None) -> SimulatedDisk:
-        """A disk that holds a real directory under `at`, all of it durable, with the times of its files."""
+        """Return a disk with a copy of a real directory at `at`, all of it durable, with the times of its files."""
         from eruca._testing.faults.tree import load_tree
 
         disk = cls(seed=seed, clock=clock)
@@ -300,7 +300,7 @@ class SimulatedDisk(Volume):
         return disk
 
     def dump(self, path: Path, *, at: Path = Path("/")) -> None:
-        """Write what lies under `at` into a real directory."""
+        """Copy everything below `at` to a real directory."""
         from eruca._testing.faults.tree import dump_tree
 
         dump_tree(self, path, at)
@@ -308,7 +308,7 @@ class SimulatedDisk(Volume):
     # --- what several calls share ---
 
     def _begin(self, operation: str, key: str, doing: str) -> None:
-        """Count a call whose fault leaves everything as it was."""
+        """Count a call that changes nothing if it fails."""
         fault = self.begin(operation, key)
         if fault is not None:
             _refuse(fault.errno, doing)
@@ -326,7 +326,7 @@ class SimulatedDisk(Volume):
         return node
 
     def _check_place(self, key: str, doing: str, *, directory_may_be_there: bool = False) -> None:
-        """Refuse a new file whose directory is missing or whose name is a directory's."""
+        """Raise an error for a new file whose directory is missing or whose name belongs to a directory."""
         parent = self.journal.tree.get(posixpath.dirname(key))
         if parent is None:
             _refuse(errno.ENOENT, doing)
@@ -339,7 +339,7 @@ class SimulatedDisk(Volume):
             _refuse(errno.ENOTDIR, doing)
 
     def _leave_staging(self, staged: str, size: int) -> None:
-        """Leave behind what a failed create may: nothing, an empty staging file, or a whole one."""
+        """Leave what a failed create may leave: nothing, an empty staging file, or a complete one."""
         left = self.draw().choice((None, 0, size))
         if left is not None:
             image = FileImage(bytearray(left), grows=False, modified_ms=self.clock.now_ms())

@@ -1,28 +1,28 @@
-"""One file of the fault disk: what programs see, what the disk holds, and what of it survives a power loss."""
+"""One file of the fault disk: what programs see, what is on the disk, and what survives a power loss."""
 
 from __future__ import annotations
 
 import random
 from enum import StrEnum
 
-SECTOR = 512  # what a disk writes at once; smaller than a page, so a store that counts on whole pages is found out
-BLOCK = 4096  # what the file system hands out
+SECTOR = 512  # the unit of a disk write; smaller than a page, so a store that relies on whole pages fails
+BLOCK = 4096  # the unit of allocation of the file system
 _CHUNK = 64 * 1024  # compared whole before its sectors are
 
 assert _CHUNK % SECTOR == 0
 
 
 class CrashMode(StrEnum):
-    """What becomes of unsynced bytes in a power loss."""
+    """What happens to unsynced bytes in a power loss."""
 
     DROP = "drop"  # all lost
-    RANDOM = "random"  # each sector old, new or torn by itself
-    SECTORS = "sectors"  # each sector old or new, none torn: what disks promise
+    RANDOM = "random"  # each sector independently old, new or torn
+    SECTORS = "sectors"  # each sector old or new, none torn: what disks guarantee
     PREFIX = "prefix"  # of each file, the sectors before a random point survive
 
 
 def find_differing_sectors(one: bytes | bytearray, other: bytes | bytearray) -> list[int]:
-    """Numbers of the sectors in which two images of the same length differ, ascending."""
+    """Return the numbers of the sectors in which two images of the same length differ, ascending."""
     found: list[int] = []
     if one == other:
         return found
@@ -45,15 +45,15 @@ class FileImage:
     def __init__(self, current: bytearray, *, grows: bool, modified_ms: int) -> None:
         self.current = current
         self.durable = bytearray()
-        # A file made by `create` gets its length from the journal, a small file by having its bytes written.
+        # A file made by `create` gets its length from the journal, a small file by writing its bytes.
         self.grows = grows
         self.modified_ms = modified_ms
         self.allocated = bytearray(_count_blocks(len(current)))  # one flag for each block
-        # Sectors a failed sync gave up, with what they held then: clean for the kernel, yet not on the disk.
+        # Sectors that a failed sync gave up, with their content then: clean for the kernel, but not on the disk.
         self._forgotten: dict[int, bytes] = {}
 
     def copy(self) -> FileImage:
-        """The same file in another world."""
+        """Return an independent copy of the file."""
         twin = FileImage(bytearray(self.current), grows=self.grows, modified_ms=self.modified_ms)
         twin.durable = bytearray(self.durable)
         twin.allocated = bytearray(self.allocated)
@@ -63,7 +63,7 @@ class FileImage:
     # --- blocks ---
 
     def count_missing_blocks(self, start: int, end: int) -> int:
-        """How many blocks of a range are not reserved yet."""
+        """Return the number of blocks of a range that are not reserved yet."""
         return self.allocated.count(0, start // BLOCK, _count_blocks(end))
 
     def allocate(self, start: int, end: int) -> None:
@@ -72,34 +72,34 @@ class FileImage:
         self.allocated[first:last] = b"\x01" * (last - first)
 
     def allocated_bytes(self) -> int:
-        """Room taken on the disk."""
+        """The number of bytes allocated on the disk."""
         return self.allocated.count(1) * BLOCK
 
     # --- page cache and disk ---
 
     def write_new(self, data: bytes) -> None:
-        """Give an empty file its bytes and blocks; the disk has none of them yet."""
+        """Write the bytes of an empty file and allocate its blocks; nothing is on the disk yet."""
         self.current.extend(data)
         self.allocated = bytearray(b"\x01" * _count_blocks(len(data)))
 
     def position_of(self, sector: int) -> int:
-        """Where a sector begins."""
+        """Return the position of the first byte of a sector."""
         return sector * SECTOR
 
     def set_size(self, size: int) -> None:
-        """Let the disk know the length; what is new is zeros."""
+        """Set the length on the disk; new bytes are zeros."""
         if len(self.durable) < size:
             self.durable.extend(bytes(size - len(self.durable)))
 
     def find_dirty(self) -> list[int]:
-        """Sectors the kernel would write in a sync: they differ from the disk and were not given up."""
+        """Return the sectors that the kernel would write in a sync: they differ from the disk and were not given up."""
         for sector in [sector for sector, data in self._forgotten.items() if self._read(sector) != data]:
             del self._forgotten[sector]  # written to since, so the kernel knows it as dirty again
         dirty = find_differing_sectors(self.current, self._padded_durable())
         return [sector for sector in dirty if sector not in self._forgotten]
 
     def sync(self, dirty: list[int]) -> None:
-        """Bring these sectors to the disk."""
+        """Write these sectors to the disk."""
         if len(self.durable) != len(self.current):
             self.durable = self._padded_durable()
         for sector in dirty:
@@ -108,27 +108,27 @@ class FileImage:
             self.durable[start : start + len(data)] = data
 
     def forget(self, dirty: list[int]) -> None:
-        """Give these sectors up, as the kernel does after a failed sync: clean from now on, yet not on the disk."""
+        """Give up these sectors, as the kernel does after a failed sync: now clean, but not on the disk."""
         for sector in dirty:
             self._forgotten[sector] = self._read(sector)
 
     def mark_dirty(self, start: int, end: int) -> None:
-        """Let the next sync write a range again that an earlier one gave up."""
+        """Make the next sync write a range again that an earlier sync gave up."""
         if self._forgotten:
             for sector in range(start // SECTOR, -(-end // SECTOR)):
                 self._forgotten.pop(sector, None)
 
     def damage(self, start: int, data: bytes) -> None:
-        """Put bytes on the medium behind everyone's back, where readers see them too."""
+        """Change bytes on the disk and in memory without any call, as hardware damage does."""
         self.current[start : start + len(data)] = data
         room = max(0, min(len(data), len(self.durable) - start))
         self.durable[start : start + room] = data[:room]
 
     def survive(self, rng: random.Random, mode: CrashMode, size: int) -> FileImage:
-        """What is left of the file after a power loss, when the journal left it `size` bytes long.
+        """Return what is left of the file after a power loss, if its length in the journal is `size` bytes.
 
-        A sector that a failed sync gave up is not written back any more; that failed write may have reached the disk
-        all the same, which only `RANDOM` makes use of, and seldom.
+        A sector that a failed sync gave up is not written back any more. The failed write may still have reached the
+        disk; only `RANDOM` simulates that, and rarely.
         """
         new = bytes(self.current)
         old = bytearray(self.durable)
@@ -150,7 +150,7 @@ class FileImage:
         end = 0
         if not unsynced:
             return end
-        chance = rng.choice((0.1, 0.5, 0.9))  # of a sector to be new; an even chance alone never leaves long runs
+        chance = rng.choice((0.1, 0.5, 0.9))  # that a sector is new; 0.5 alone never leaves long runs
         point = rng.randint(0, len(unsynced)) if mode is CrashMode.PREFIX else 0
         for index, sector in enumerate(unsynced):
             start = sector * SECTOR
@@ -160,12 +160,12 @@ class FileImage:
             if mode is CrashMode.PREFIX:
                 if index > point or given_up:
                     continue
-                torn = index == point  # the disk was busy with this one
+                torn = index == point  # the disk was writing this one
             elif (given_up and rng.random() < 0.75) or (not torn and rng.random() >= chance):
                 continue
             if torn:
                 cut = rng.randint(start, stop)
-                if rng.random() < 0.25:  # some disks write a sector from behind
+                if rng.random() < 0.25:  # some disks write a sector from its end
                     start = cut
                 else:
                     stop = cut

@@ -1,7 +1,7 @@
-"""The names of the fault disk, and the journal that orders how they change, as on ext4 and xfs.
+"""The names of the fault disk, and the journal that orders their changes, as on ext4 and xfs.
 
-A power loss keeps a prefix of the entries that are not committed yet: some of the newest may be lost, but never one
-without all that came after it.
+A power loss keeps a prefix of the uncommitted entries: some of the newest may be lost, but never one without all
+entries after it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT = "/"
 
 @dataclass(slots=True)
 class Directory:
-    """A directory; its names are the paths of the tree that begin with its own."""
+    """A directory; the names in it are the paths of the tree that start with its own path."""
 
     modified_ms: int
 
@@ -28,7 +28,7 @@ Tree: TypeAlias = dict[str, Node]
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A name appears, replacing a file that had it."""
+    """A name is created, replacing a file of that name."""
 
     path: str
     node: Node
@@ -44,7 +44,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A name becomes another, with all that lies under it."""
+    """A name is changed, with everything below it."""
 
     old: str
     new: str
@@ -52,7 +52,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Unlink:
-    """A name goes away."""
+    """A name is removed."""
 
     path: str
 
@@ -61,7 +61,7 @@ Entry: TypeAlias = Link | Resize | Move | Unlink
 
 
 def list_names(tree: Tree, directory: str) -> list[str]:
-    """Names directly in a directory, sorted."""
+    """Return the names directly in a directory, sorted."""
     prefix = directory if directory == ROOT else directory + "/"
     start = len(prefix)
     below = (path[start:] for path in tree if path.startswith(prefix) and path != ROOT)
@@ -77,7 +77,7 @@ class Journal:
         self._pending: list[Entry] = []
 
     def record(self, *entries: Entry) -> None:
-        """Change the tree; the disk learns of it with a later commit."""
+        """Change the tree; the change reaches the disk with a later commit."""
         for entry in entries:
             _apply(self.tree, entry)
             self._pending.append(entry)
@@ -87,7 +87,7 @@ class Journal:
         self._commit(len(self._pending))
 
     def commit_for(self, image: FileImage) -> None:
-        """Make durable the least fdatasync promises: entries up to the one that made the file or its length."""
+        """Make durable what fdatasync guarantees at least: entries up to the one that created or resized the file."""
         for index in range(len(self._pending) - 1, -1, -1):
             entry = self._pending[index]
             if (isinstance(entry, Link) and entry.node is image) or (
@@ -104,15 +104,15 @@ class Journal:
         del self._pending[:count]
 
     def pending(self) -> list[Entry]:
-        """The entries a power loss may take, oldest first."""
+        """Return the entries that a power loss may undo, oldest first."""
         return list(self._pending)
 
     def durable_tree(self) -> Tree:
-        """The names on the disk."""
+        """Return the names on the disk."""
         return dict(self._durable)
 
     def survive(self, rng: random.Random, mode: CrashMode) -> Journal:
-        """What is left after a power loss: a prefix of the pending entries, and of each file what its image gives."""
+        """Return what is left after a power loss: a prefix of the pending entries, and what each file image keeps."""
         kept = 0 if mode is CrashMode.DROP else rng.randint(0, len(self._pending))
         tree = dict(self._durable)
         sizes: dict[int, int] = {}
@@ -130,7 +130,7 @@ class Journal:
         return Journal(left)
 
     def copy(self) -> Journal:
-        """The same names and files in another world, with the same entries still to be committed."""
+        """Return an independent copy of names and files, with the same entries still to be committed."""
         twins: dict[int, Node] = {}
 
         def twin(node: Node) -> Node:

@@ -42,10 +42,10 @@ class SimulatedMapping:
         """Do nothing: this memory has no pages to touch."""
 
     def prefetch(self, start: int, end: int) -> None:
-        """Nothing to do: everything is in memory."""
+        """Do nothing: everything is in memory."""
 
     def write(self, at: int, data: bytes | memoryview) -> int:
-        """Write through the file; returns how many bytes the disk took, which may be fewer than given."""
+        """Write through the file; returns how many bytes were written, which may be fewer than given."""
         doing = f"write {len(data)} bytes to {self._path}"
         with self._volume.guard:
             fault = self._volume.begin("write", self._path)
@@ -81,7 +81,7 @@ class SimulatedMapping:
                 self._image.mark_dirty(start, end)
 
     def next_data(self, at: int) -> int:
-        """The start of the next block with a byte other than zero, or `at` inside it; `size` when none follows."""
+        """Return the start of the next block with a nonzero byte, or `at` if inside it; `size` if there is none."""
         step = 64 * 1024
         for start in range(at, self.size, step):
             chunk = bytes(self.buffer[start : start + step])
@@ -94,7 +94,7 @@ class SimulatedMapping:
         """Do nothing: this disk has no descriptors."""
 
     def close(self) -> None:
-        """Let go of the file; `buffer` is empty from now on, so that a late reader is found out."""
+        """Close the file; `buffer` is empty from then on, so that a late reader fails."""
         with self._volume.guard:
             self._volume.mapped.pop(id(self), None)
             self._image = None
@@ -106,7 +106,7 @@ class SimulatedMapping:
         return self._image
 
     def _fit(self, image: FileImage, at: int, count: int) -> int:
-        """How many of these bytes there are blocks for: the free ones go to the first that miss one."""
+        """Return how many of these bytes have blocks; free blocks go to the first bytes that lack one."""
         if self._volume.has_room(image.count_missing_blocks(at, at + count)):
             return count
         free = self._volume.free_blocks() or 0

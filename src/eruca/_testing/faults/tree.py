@@ -1,4 +1,4 @@
-"""From a real directory into the fault disk and back."""
+"""Copies a real directory to the fault disk and back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load_tree(disk: SimulatedDisk, source: Path, at: Path) -> None:
 
 
 def dump_tree(disk: SimulatedDisk, target: Path, at: Path) -> None:
-    """Copy what lies under a directory of the disk to a real one; blocks of zeros become holes."""
+    """Copy a directory of the disk to a real one; blocks of zeros become holes."""
     top = Path("/") / at
     for folder in disk.directories():
         if folder.is_relative_to(top):

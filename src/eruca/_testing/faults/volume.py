@@ -1,4 +1,4 @@
-"""What all calls of the fault disk share: counting, tracing, failing, and the room that is left."""
+"""What all calls of the fault disk share: counting, tracing, failing, and the free space."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Volume:
         self.seed = seed
         self.capacity_bytes = capacity_bytes
         self.clock: Clock = clock or VirtualClock()
-        self.usage: float | None = None  # what used_ratio says, whatever the files take
-        self.full = False  # no block is to be had
-        self.broken_sync = False  # every sync fails, also the ones inside create, write_file and rename
-        # On ext4 a sync commits the whole journal. True: only what fdatasync promises, so a rename may still be lost.
+        self.usage: float | None = None  # what used_ratio returns, regardless of the files
+        self.full = False  # no block is available
+        self.broken_sync = False  # every sync fails, including those inside create, write_file and rename
+        # On ext4 a sync commits the whole journal. True: only what fdatasync guarantees, so a rename may be lost.
         self.strict_datasync = False
         self.plan = FaultPlan()
         self.calls = 0
         self.trace: list[Call] = []
-        self.injected: list[tuple[int, str, str, Fault]] = []  # the faults that struck
+        self.injected: list[tuple[int, str, str, Fault]] = []  # the faults that occurred
         self.bus_errors: list[tuple[str, int]] = []  # mappings written where no room was left: a SIGBUS in reality
         self.on_call: Callable[[int, str, str], None] | None = None  # sees each call before it has an effect
         self.guard = threading.RLock()
@@ -47,15 +47,15 @@ class Volume:
         self.locked: set[str] = set()
 
     def fail(self, call_number: int, kind: Fault | str) -> None:
-        """Let the call with this number fail; `calls` is the number of the last one."""
+        """Make the call with this number fail; `calls` is the number of the last one."""
         self.plan.fail(call_number, kind)
 
     def fail_next(self, operation: str, kind: Fault | str, *, times: int = 1) -> None:
-        """Let the next calls of one operation fail."""
+        """Make the next calls of one operation fail."""
         self.plan.fail_next(operation, kind, times=times)
 
     def begin(self, operation: str, path: str) -> Fault | None:
-        """Count a call and say how it is to fail, if it is."""
+        """Count a call and return how it should fail; None if it should not."""
         self.calls += 1
         self.trace.append((self.calls, operation, path))
         if self.on_call is not None:
@@ -68,17 +68,17 @@ class Volume:
         return fault
 
     def draw(self) -> random.Random:
-        """Random numbers for the details of the call at hand."""
+        """Return a random generator for the details of the current call."""
         return random.Random(f"{self.seed}:call:{self.calls}")
 
     def used_bytes(self) -> int:
-        """Bytes of all blocks that are taken."""
+        """Return the number of bytes of all allocated blocks."""
         images = {id(node): node for node in self.journal.tree.values() if isinstance(node, FileImage)}
         images.update((id(image), image) for image in self.mapped.values())
         return sum(image.allocated_bytes() for image in images.values())
 
     def free_blocks(self) -> int | None:
-        """How many blocks are left; None when there is no bound."""
+        """Return the number of free blocks; None if there is no limit."""
         if self.full:
             return 0
         if self.capacity_bytes is None:
@@ -86,12 +86,12 @@ class Volume:
         return max(0, self.capacity_bytes - self.used_bytes()) // BLOCK
 
     def has_room(self, blocks: int) -> bool:
-        """Are so many blocks left?"""
+        """Whether at least this many blocks are free."""
         free = None if blocks == 0 else self.free_blocks()
         return free is None or blocks <= free
 
     def sync_image(self, path: str, image: FileImage, fault: Fault | None) -> None:
-        """Make a file and the journal durable; after a failure the kernel takes its dirty sectors for clean."""
+        """Make a file and the journal durable; after a failure the kernel treats its dirty sectors as clean."""
         dirty = image.find_dirty()
         if dirty:
             image.modified_ms = self.clock.now_ms()
@@ -107,7 +107,7 @@ class Volume:
         image.sync(dirty)
 
     def _reserve_faulted(self, path: str, image: FileImage, sector: int) -> None:
-        """Give a block to a sector that was written without `allocate`, as the kernel does in the page fault."""
+        """Allocate a block for a sector that was written without `allocate`, as the kernel does in a page fault."""
         start = image.position_of(sector)
         if image.count_missing_blocks(start, start + 1):
             if not self.has_room(1):
@@ -116,5 +116,5 @@ class Volume:
 
 
 def make_error(number: int, doing: str) -> StoreError:
-    """The store's error for one of the system's."""
+    """Return the store's error for an error of the system."""
     return translate_os_error(OSError(number, os.strerror(number)), doing)

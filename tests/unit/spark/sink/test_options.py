@@ -65,7 +65,7 @@ def test_wrong_options(name: str, value: str, complaint: str) -> None:
 
 
 def test_a_delay_is_said_once() -> None:
-    with pytest.raises(ConfigError, match="give one of them"):
+    with pytest.raises(ConfigError, match="give only one of them"):
         SinkOptions.of({**GIVEN, "delay": "3", "delayMs": "10s"})
     with pytest.raises(ConfigError, match="delayMs and deliverAt"):
         check_columns(make_schema("body binary,delayMs int,deliverAt timestamp"), SinkOptions.of(GIVEN))

@@ -84,7 +84,7 @@ def test_values(given: dict[str, str], field: str, value: Any) -> None:
         ({"startingOffsetsByTimestamp": '{"t": "x"}'}, "is not a time"),
         ({"endingOffsets": "latest", "endingTimestamp": "1"}, "are mutually exclusive"),
         ({"tags": "a", "sql92": "b"}, "tags and sql92 are mutually exclusive"),
-        ({"tags": "||"}, "names no tag"),
+        ({"tags": "||"}, "contains no tag"),
         ({"minPartitions": "4", "maxPartitions": "3"}, "minPartitions=4 is more than maxPartitions=3"),
         ({"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "3"}, "is more than maxOffsetsPerTrigger"),
         ({"maxRecordsPerPartition": "0"}, "expected at least 1"),

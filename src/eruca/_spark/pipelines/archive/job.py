@@ -188,7 +188,7 @@ def _remove_old_staging(place: Directory) -> None:
             place.remove_directory(f"{STAGING}/{name}")
 
 
-# -- telling brokers ---------------------------------------------------------------------------------------------------
+# -- reporting to brokers ----------------------------------------------------------------------------------------------
 
 
 def mark_archived(access: Access | None, stores: Mapping[str, str], plan: ArchivePlan, summary: JobSummary) -> None:
@@ -201,7 +201,7 @@ def mark_archived(access: Access | None, stores: Mapping[str, str], plan: Archiv
     else:
         with Cluster(access) as cluster:
             for broker, problem in _send_marks(cluster, plan.marks).items():
-                summary.warnings.append(f"broker {broker} was not told how far it is archived: {problem}")
+                summary.warnings.append(f"broker {broker} was not informed how far it is archived: {problem}")
                 plan.marks.pop(broker)
     summary.facts["archived position"] = dict(plan.marks)
 
@@ -235,11 +235,11 @@ def read_contents(archive: str) -> Contents:
     unfinished = ledger.find_unfinished()
     if unfinished is not None and unfinished.kind == "compact":
         raise ConfigError(
-            f"the files of {place} are being put together", hint="try again, or run `eruca pipeline archive` once"
+            f"the files of {place} are being merged", hint="try again, or run `eruca pipeline archive` once"
         )
     last = ledger.read()
     if last is None:
-        raise ConfigError(f"{place} is not an archive", hint="eruca pipeline archive makes one")
+        raise ConfigError(f"{place} is not an archive", hint="eruca pipeline archive creates one")
     return last.contents
 
 

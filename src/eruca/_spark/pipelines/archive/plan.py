@@ -34,7 +34,7 @@ class ArchivePlan:
 
     begins: Offsets = field(default_factory=dict)
     ends: Offsets = field(default_factory=dict)
-    # What the brokers deleted before it was archived.
+    # Messages that the brokers deleted before they were archived.
     lost: Offsets = field(default_factory=dict)
     # By the name of a broker: everything in its log before this will be archived.
     marks: dict[str, int] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def plan_topics(
         if begin > ends[queue]:
             plan.warnings.append(
                 f"{name_queue(queue)}, is left out: it ends at {ends[queue]}, and the archive has it up to {begin}"
-                " (was the topic deleted and made again? Then it needs another archive)"
+                " (if the topic was deleted and created again, it needs another archive)"
             )
             continue
         if begin < begins[queue] and queue in archived:
@@ -101,8 +101,8 @@ def read_log_ends(cluster: Cluster) -> dict[str, int]:
 
 
 def plan_stores(stores: Mapping[str, str], contents: Contents, *, everything: bool = False) -> ArchivePlan:
-    """What is new in store directories: `stores` has their paths by broker. Without `everything` the file that is
-    still written to is left for later."""
+    """Return what is new in store directories, given as paths by broker. Without `everything`, the file that is still
+    being written is left for a later run."""
     plan = ArchivePlan()
     for broker, path in stores.items():
         with StoreLog(Path(path)) as store:
@@ -180,6 +180,6 @@ def read_stores(
         at = sf.col("physicalOffset")
         is_new |= (sf.col("broker") == broker) & (at >= plan.positions[broker]) & (at < mark)
     if not topics and not pattern:
-        # Copies on their way to another delivery, and what belongs to a broker.
+        # Copies waiting for another delivery, and topics internal to a broker.
         frame = frame.where(sf.col("topic").isNull() | ~sf.col("topic").rlike("^(%RETRY%|TRANS_CHECK_MAX_TIME_TOPIC$)"))
     return leave_out_archived(frame.where(is_new), contents.read_offsets())
