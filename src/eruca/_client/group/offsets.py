@@ -172,8 +172,8 @@ class LocalOffsets:
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
         """Write the file if anything has changed."""
-        # When the caller is cancelled, the write continues: its thread cannot be stopped. Neither the next write nor the
-        # next process that opens the file may run at the same time.
+        # When the caller is cancelled, the write continues: its thread cannot be stopped. Neither the next write nor
+        # the next process that opens the file may run at the same time.
         task = asyncio.get_running_loop().create_task(self._write(offsets))
         self._writes.add(task)
         task.add_done_callback(self._end_write)
