@@ -154,7 +154,8 @@ class Writer:
 
     def _write_init(self) -> str:
         init = next(node for node in _list_functions(self._class) if node.name == "__init__")
-        given = ", ".join(self._list_arguments(init))
+        # The twin reads and checks its arguments in the caller's thread, so nothing has to be read before.
+        given = ", ".join(self._list_arguments(init, reads_ahead=False))
         return f"{self._write_head(init, init)}\n    super().__init__(Async{self._client.name}({given}))"
 
     def _write_method(self, node: Function) -> str:
@@ -225,14 +226,14 @@ class Writer:
             raise ValueError(f"{node.name} returns {returns}: {_BY_HAND}{node.name} has to say what that is")
         return f"return {call}"
 
-    def _list_arguments(self, node: Function) -> list[str]:
+    def _list_arguments(self, node: Function, *, reads_ahead: bool = True) -> list[str]:
         """What the twin is called with."""
         arguments = node.args
-        given = [self._convert(each) for each in arguments.args[1:]]
-        given += [f"{each.arg}={self._convert(each)}" for each in arguments.kwonlyargs]
+        given = [self._convert(each, reads_ahead) for each in arguments.args[1:]]
+        given += [f"{each.arg}={self._convert(each, reads_ahead)}" for each in arguments.kwonlyargs]
         return given + ([f"**{arguments.kwarg.arg}"] if arguments.kwarg else [])
 
-    def _convert(self, argument: ast.arg) -> str:
+    def _convert(self, argument: ast.arg, reads_ahead: bool) -> str:
         name = argument.arg
         if f"{_BY_HAND}{name}" in self._by_hand:
             return f"self.{_BY_HAND}{name}({name})"
@@ -240,7 +241,7 @@ class Writer:
         if annotation == "Message":
             self._imports.add(f"from {SYNC}.base import find_twin")
             return f'find_twin("{name}", {name})'
-        if annotation.startswith("Iterable["):
+        if reads_ahead and annotation.startswith("Iterable["):
             # It may be a generator that blocks, so it is read in the caller's thread and not in the loop.
             return f"{name} if {name} is None else list({name})" if annotation.endswith("| None") else f"list({name})"
         return name

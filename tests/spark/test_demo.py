@@ -136,5 +136,5 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_without_the_extra_the_next_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else find(name))
-    with pytest.raises(ConfigError, match=r'the tour of Spark needs pyspark \(pip install "eruca\[spark\]"'):
+    with pytest.raises(ConfigError, match=r'eruca demo --spark needs pyspark \(pip install "eruca\[spark,charts\]"'):
         demospark.check_requirements()

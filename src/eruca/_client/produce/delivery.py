@@ -60,7 +60,7 @@ class SendHook(Protocol):
 class _History:
     """What became of the tries to deliver one parcel."""
 
-    __slots__ = ("copies", "failure", "pauses", "refused_by", "told", "tries")
+    __slots__ = ("copies", "failure", "pauses", "reason", "refused_by", "told", "tries")
 
     def __init__(self) -> None:
         self.tries = 0
@@ -71,6 +71,8 @@ class _History:
         self.failure: ErucaError | None = None
         # The last ones, in words.
         self.told: list[str] = []
+        # The last one that is more than a try whose time was up: the final try often has hardly any time left.
+        self.reason = ""
         # Brokers that would refuse it again.
         self.refused_by: frozenset[str] = frozenset()
 
@@ -79,6 +81,8 @@ class _History:
         self.tries += 1
         self.failure = error
         self._tell(_describe(queue, error))
+        if not isinstance(error, CallTimeout):
+            self.reason = self.told[-1]
         if isinstance(error, RequestRefused) and error.code in _LASTING_CODES:
             self.refused_by |= {queue.broker_name}
 
@@ -112,7 +116,7 @@ class _History:
         tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
         told = self.told or [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
         error = SendFailed(
-            f"the message for {topic} was not stored after {tries}: {told[-1]}",
+            f"the message for {topic} was not stored after {tries}: {self.reason or told[-1]}",
             told,
             retryable=self.failure is None or self.failure.retryable,
         )
@@ -253,15 +257,19 @@ class Delivery:
         Raises SendFailed, NoRoute, and NetError when no name server answers.
         """
         failures = 0
+        last: ErucaError | None = None
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
                     return await self._session.routes.get_for_send(topic)
             except TimeoutError:
+                if last is not None:  # it says more than that time is up
+                    raise last from None
                 raise SendFailed(
                     f"the route of {topic} was not found in time", ["no name server answered"], hint="is one running?"
                 ) from None
             except ErucaError as error:
+                last = error
                 failures += 1
                 if not error.retryable or failures >= self._tries_max:
                     raise
