@@ -160,7 +160,7 @@ async def test_a_forgotten_producer_is_named(nameserver: NameServer) -> None:
         producer = Producer(nameserver.address, group="forgotten")
         await producer.start()
         engine = producer._engine
-        with pytest.warns(ResourceWarning, match="unclosed <Producer group='forgotten' nameservers=.* started>"):
+        with pytest.warns(ResourceWarning, match="<Producer group='forgotten' nameservers=.* started> was not closed"):
             del producer
             gc.collect()
         await engine.close()
@@ -171,7 +171,9 @@ def test_a_forgotten_plain_producer_is_named() -> None:
     producer.start()
     twin, thread = producer._twin, producer._thread
     assert thread is not None
-    with pytest.warns(ResourceWarning, match="unclosed <Producer group='forgotten' nameservers='127.0.0.1:1' started>"):
+    with pytest.warns(
+        ResourceWarning, match="<Producer group='forgotten' nameservers='127.0.0.1:1' started> was not closed"
+    ):
         del producer
         gc.collect()
     thread.run(twin.close())

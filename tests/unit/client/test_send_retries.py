@@ -8,12 +8,14 @@ import pytest
 
 from eruca._client.produce import delivery
 from eruca._client.produce.checks import Decision
+from eruca._client.produce.delivery import _History
 from eruca._client.produce.outgoing import SendStatus
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._ground.backoff import Backoff
 from eruca._nameserver.app import NameServer
+from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import ResponseCode
-from eruca.errors import NetError, NoRoute, SendFailed
+from eruca.errors import CallTimeout, NetError, NoRoute, RequestRefused, SendFailed
 from tests.unit.broker.peer import find_port
 from tests.unit.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import (
@@ -217,3 +219,18 @@ async def test_a_half_message_waits_for_its_route_too(scripted: ScriptedCluster,
     broker: ScriptedBroker = await scripted.add_broker()
     scripted.nameserver.topics["orders"] = make_route_data({broker.name: broker.address})
     assert (await sending).decision is Decision.COMMIT
+
+
+def test_the_reason_is_more_than_a_final_try_that_had_no_time() -> None:
+    history, queue = _History(), MessageQueue("broker-a", 99, "orders")
+    history.add(queue, RequestRefused(1, "there is no queue 99"))
+    history.add(queue, CallTimeout("127.0.0.1:10911 did not answer in time"))
+    failure = history.explain("orders", 3000)
+    assert "after 2 tries" in str(failure) and "there is no queue 99" in str(failure)
+    assert failure.attempts[-1].endswith("did not answer in time")
+
+
+def test_a_try_without_an_answer_is_the_reason_when_there_is_no_other() -> None:
+    history = _History()
+    history.add(MessageQueue("broker-a", 0, "orders"), CallTimeout("127.0.0.1:10911 did not answer in time"))
+    assert "did not answer in time" in str(history.explain("orders", 3000))

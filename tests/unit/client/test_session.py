@@ -180,9 +180,9 @@ def test_clients_nobody_closed_do_not_live_on_in_the_next_loop() -> None:
         await producer.start()
         return producer._session
 
-    with pytest.warns(ResourceWarning, match="unclosed <Producer group='a' nameservers='127.0.0.1:1' started>"):
+    with pytest.warns(ResourceWarning, match="<Producer group='a' nameservers='127.0.0.1:1' started> was not closed"):
         first = asyncio.run(use())
-    with pytest.warns(ResourceWarning, match="unclosed <Producer group='a'"):
+    with pytest.warns(ResourceWarning, match="<Producer group='a'"):
         second = asyncio.run(use())
     assert second is not first
     assert len([key for key in _SESSIONS if key[0].is_closed()]) == 1

@@ -18,7 +18,16 @@ from eruca._ground.backoff import Backoff
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.names import MASTER_ID
-from eruca.errors import ConnectFailed, ErucaError, NetError, RequestRefused, SendFailed, TooManyCalls, WireError
+from eruca.errors import (
+    CallTimeout,
+    ConnectFailed,
+    ErucaError,
+    NetError,
+    RequestRefused,
+    SendFailed,
+    TooManyCalls,
+    WireError,
+)
 
 log = logging.getLogger(__name__)
 

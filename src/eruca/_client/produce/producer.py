@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -119,10 +118,9 @@ class Producer(Client):
         nameservers = self.options.nameservers
         return f"<{type(self).__name__} group={self.group!r} nameservers={nameservers!r} {self._engine.state}>"
 
-    def __del__(self) -> None:
-        engine = getattr(self, "_engine", None)  # None when the constructor raised
-        if engine is not None and engine.held is not None:
-            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+    @property
+    def _is_started(self) -> bool:
+        return self._engine.held is not None
 
     # -- coming and going --------------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class Consumer(PlainConsumer):
                 deserializer=deserializer,
                 drain=drain,
                 trace=trace,
-                hooks=list(hooks),
+                hooks=hooks,
                 options=options,
             )
         )

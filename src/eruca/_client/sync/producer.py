@@ -88,7 +88,7 @@ class Producer(PlainProducer):
                 in_flight_max=in_flight_max,
                 bytes_in_flight_max=bytes_in_flight_max,
                 serializer=serializer,
-                hooks=list(hooks),
+                hooks=hooks,
                 trace=trace,
                 clock=clock,
             )
