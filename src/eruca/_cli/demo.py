@@ -56,6 +56,11 @@ def demo(spark: bool, orders: int, hours: int, seed: int, chart: Path) -> None:
     Every step is a command that you can run yourself. With --spark, orders are sent, consumed by a group, and streamed
     by Spark into hourly revenue, with a table and a chart at the end. This needs Java 17 and
     `pip install "eruca[spark,charts]"`.
+
+    \b
+    Examples:
+      eruca demo
+      eruca demo --spark --orders 100000
     """
     if spark:
         from eruca._cli.demospark import Plan, check_requirements, tour
