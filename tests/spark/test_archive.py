@@ -179,7 +179,7 @@ def test_a_topic_that_was_made_again_is_left_out_and_said(spark: Any, cluster: C
     send(cluster, other, 4)
     summary = archive_topics(spark, cluster, tmp_path / "a", again, other)
     assert summary.rows == 4
-    assert any(again in warning and "made again" in warning for warning in summary.warnings)
+    assert any(again in warning and "created again" in warning for warning in summary.warnings)
 
 
 def test_what_cannot_be_archived_is_said_in_one_line(spark: Any, eruca_cluster: ErucaCluster, tmp_path: Path) -> None:
