@@ -14,12 +14,13 @@ def check_type(name: str, value: object, *kinds: type) -> None:
         raise ConfigError(f"{name}={value!r:.80}: expected {wanted}, not {type(value).__name__}")
 
 
-def check_count(name: str, value: int, *, at_least: int = 1) -> int:
-    """Return a whole number. Raises ConfigError when it is something else, or too small."""
+def check_count(name: str, value: int, *, at_least: int = 1, at_most: int | None = None) -> int:
+    """Return a whole number. Raises ConfigError when it is something else, or out of bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{name}={value!r:.80}: expected an int, not {type(value).__name__}")
-    if value < at_least:
-        raise ConfigError(f"{name}={value}: must be at least {at_least}")
+    if value < at_least or (at_most is not None and value > at_most):
+        bounds = f"at least {at_least}" if at_most is None else f"between {at_least} and {at_most}"
+        raise ConfigError(f"{name}={value}: must be {bounds}")
     return value
 
 

@@ -25,7 +25,7 @@ SERVER = "127.0.0.1:9876"
     ("make", "words"),
     [
         (lambda: Retry(max_deliveries=0), "Retry.max_deliveries=0: must be at least 1"),
-        (lambda: Retry(max_deliveries=True), "Retry.max_deliveries=True: expected a whole number"),
+        (lambda: Retry(max_deliveries=True), "Retry.max_deliveries=True: expected an int, not bool"),
         (lambda: Retry(handler_timeout=-1), "Retry.handler_timeout=-1"),
         (lambda: Retry(suspend=31), "Retry.suspend=31: must be between 0.01 and 30 seconds"),
         (lambda: Flow(batch=0), "Flow.batch=0"),

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from eruca._client.arguments import check_count
 from eruca._core.allocation import Strategy, find_strategy
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import START_SECONDS_MAX
@@ -49,7 +50,7 @@ class Flow:
     interval: Duration = 0.0
 
     def __post_init__(self) -> None:
-        check_count("Flow.batch", self.batch, most=_BATCH_MAX)
+        check_count("Flow.batch", self.batch, at_most=_BATCH_MAX)
         check_count("Flow.count_max", self.count_max)
         check_count("Flow.bytes_max", self.bytes_max)
         if self.span_max is not None:
@@ -137,13 +138,3 @@ class GroupSettings:
     drain_s: float = 30.0
     # How long a start waits for queues and for their start offsets.
     start_seconds_max: float = START_SECONDS_MAX
-
-
-def check_count(name: str, count: object, *, most: int | None = None) -> int:
-    """Return a count that is at least 1. Raises ConfigError, naming the argument, for anything else."""
-    if not isinstance(count, int) or isinstance(count, bool):
-        raise ConfigError(f"{name}={count!r}: expected a whole number, not {type(count).__name__}")
-    if count < 1 or (most is not None and count > most):
-        bounds = "at least 1" if most is None else f"between 1 and {most}"
-        raise ConfigError(f"{name}={count}: must be {bounds}")
-    return count

@@ -8,9 +8,10 @@ from datetime import datetime
 from types import MappingProxyType, TracebackType
 from typing import Self
 
+from eruca._client.arguments import check_count
 from eruca._client.group.lag import Lag, find_lag
 from eruca._client.group.offsets import make_offsets
-from eruca._client.group.settings import Flow, GroupSettings, Offsets, Rebalance, Retry, Start, check_count
+from eruca._client.group.settings import Flow, GroupSettings, Offsets, Rebalance, Retry, Start
 from eruca._client.group.starting import describe_start
 from eruca._client.group.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
 from eruca._client.message import Decode, Message
@@ -91,7 +92,7 @@ class PullConsumer(Client):
         # What the session and the messages see; everything that users do not call is there.
         self._member = PullMember(self.group, settings, subscriptions, patterns)
         self._auto_commit = auto_commit
-        self._poll_batch = check_count("poll_batch", poll_batch, most=_POLL_COUNT_MAX)
+        self._poll_batch = check_count("poll_batch", poll_batch, at_most=_POLL_COUNT_MAX)
         self._decode = deserializer
         self._clock: Clock | None = None
         self._ended = asyncio.Event()
@@ -236,7 +237,7 @@ class PullConsumer(Client):
         if not self._member.is_subscribed and not membership.is_assigned:
             raise ConfigError("nothing is subscribed or assigned", hint="subscribe= topics, or await assign(queues)")
         count = self._poll_batch if max_messages is None else max_messages
-        check_count("max_messages", count, most=_POLL_COUNT_MAX)
+        check_count("max_messages", count, at_most=_POLL_COUNT_MAX)
         seconds = None if timeout is None else to_seconds("timeout", timeout)
         holdings = membership.holdings
         holdings.start_fetching()
@@ -280,7 +281,7 @@ class PullConsumer(Client):
 
         `hold` lets the broker wait that long for a message when there is none. Our position does not change.
         """
-        check_count("max_messages", max_messages, most=_POLL_COUNT_MAX)
+        check_count("max_messages", max_messages, at_most=_POLL_COUNT_MAX)
         return await self._require_started().reader.pull(
             self._name(queue),
             offset,

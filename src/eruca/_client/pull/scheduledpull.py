@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from eruca._client.group.settings import Flow, Offsets, Rebalance, Start, check_count
+from eruca._client.arguments import check_count
+from eruca._client.group.settings import Flow, Offsets, Rebalance, Start
 from eruca._client.message import Decode
 from eruca._client.namespaces import unwrap, wrap
 from eruca._client.options import ClientOptions, choose_options
