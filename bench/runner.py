@@ -22,10 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,12 @@ REPEATS_QUICK = 1
 BEFORE_SHARE_MIN = 0.97
 # Rounds beside an earlier checkout: an even number, so that each side goes first equally often. A figure that has taken
 # its time has fewer of them; with ten figures at most, a run ends within about eight minutes.
-ROUNDS_MAX = 12
+ROUNDS = 12
 ROUNDS_MIN = 6
-FIGURE_SECONDS_MAX = 50.0
+FIGURE_SECONDS = 50.0
+# While the interval still has the aim within it, whichever side the median is on, rounds go on up to these bounds.
+ROUNDS_MAX = 40
+FIGURE_SECONDS_MAX = 100.0
 # The part of the work that a round does when the run is quick, and when there are more rounds than usual.
 _QUICK_SHARE = 20
 _BESIDE_SHARE = 2
@@ -149,14 +153,19 @@ class Comparison(Figure):
         """Is the ratio good enough?"""
         return None if self.aim is None else self.aim.is_met(self.ratio_to(_BEFORE))
 
+    @property
+    def is_unclear(self) -> bool:
+        """Do the rounds differ too much to tell on which side of the aim the ratio is?"""
+        return self.aim is not None and _is_within(self.aim.limit, find_interval(self._ratios(_BEFORE)))
+
     def ratio_to(self, peer: str) -> float:
         """The median of the ratios of all rounds."""
-        return statistics.median(self._ratios(peer, lambda sample: sample.value))
+        return statistics.median(self._ratios(peer))
 
     def to_json(self) -> dict[str, Any]:
         """The figure as it is in the document."""
         document = super().to_json()
-        ratios = self._ratios(_BEFORE, lambda sample: sample.value)
+        ratios = self._ratios(_BEFORE)
         (peer,) = document["peers"]
         peer["ratios"] = [_round(ratio) for ratio in ratios]
         peer["interval"] = [_round(end) for end in find_interval(ratios)]
@@ -167,7 +176,7 @@ class Comparison(Figure):
         }
         return document
 
-    def _ratios(self, peer: str, read: Callable[[Sample], float]) -> list[float]:
+    def _ratios(self, peer: str, read: Callable[[Sample], float] = lambda sample: sample.value) -> list[float]:
         return [read(ours) / read(theirs) for ours, theirs in zip(self.samples, self.peers[peer], strict=True)]
 
 
@@ -196,20 +205,21 @@ class Run:
         With several `lives` this is called once for each and does its part of the rounds.
         """
         found = [figure for figure in self.figures if isinstance(figure, Comparison) and figure.name == name]
-        figure = found[0] if found else Comparison(name, unit, [], {_BEFORE: []})
+        # Of a rate more is better, of all else less.
+        is_rate = unit.endswith("/s")
+        aim = Aim(BEFORE_SHARE_MIN if is_rate else 1 / BEFORE_SHARE_MIN, at_least=is_rate)
+        figure = found[0] if found else Comparison(name, unit, [], {_BEFORE: []}, aim)
         turns = [(figure.samples, ours), (figure.peers[_BEFORE], before)]
-        rounds = 1 if self.quick else ROUNDS_MAX // lives
-        deadline = time.monotonic() + FIGURE_SECONDS_MAX / lives
-        with self.show(name, rounds * len(turns)) as step:
-            for number in range(rounds):
-                if number % 2 == 0 and number >= ROUNDS_MIN // lives and time.monotonic() > deadline:
+        seconds = 0.0
+        with self.show(name, (1 if self.quick else ROUNDS // lives) * len(turns)) as step:
+            for number in count():
+                if number and (self.quick or _is_enough(figure, number * lives, seconds * lives)):
                     break
+                started = time.monotonic()
                 for samples, measurement in reversed(turns) if number % 2 else turns:
                     _take(samples, measurement)
                     step()
-        # Of a rate more is better, of all else less.
-        is_rate = unit.endswith("/s")
-        figure.aim = Aim(BEFORE_SHARE_MIN if is_rate else 1 / BEFORE_SHARE_MIN, at_least=is_rate)
+                seconds += time.monotonic() - started
         if not found:
             self.figures.append(figure)
         return figure
@@ -417,10 +427,9 @@ def _format_ratio(peer: dict[str, Any]) -> str:
 
 def _format_verdict(figure: dict[str, Any]) -> str:
     if figure["met"] is False:
-        for low, high in [peer["interval"] for peer in figure["peers"] if "interval" in peer]:
-            # The rounds differ too much for a verdict.
-            if low < figure["aim"]["limit"] < high:
-                return "[yellow]unclear[/yellow]"
+        intervals = [peer["interval"] for peer in figure["peers"] if "interval" in peer]
+        if any(_is_within(figure["aim"]["limit"], interval) for interval in intervals):
+            return "[yellow]unclear[/yellow]"
     return {None: "", True: "[green]met[/green]", False: "[red]not met[/red]"}[figure["met"]]
 
 
@@ -448,6 +457,20 @@ def find_interval(values: list[float]) -> tuple[float, float]:
         left_out += 1
     first = max(0, left_out - 1)
     return ordered[first], ordered[-1 - first]
+
+
+def _is_enough(figure: Comparison, rounds: int, seconds: float) -> bool:
+    """Have there been enough rounds for a verdict, or as many as a figure may have?"""
+    if rounds < ROUNDS_MIN or len(figure.samples) % 2:
+        return False
+    if rounds >= ROUNDS_MAX or seconds > FIGURE_SECONDS_MAX:
+        return True
+    return (rounds >= ROUNDS or seconds > FIGURE_SECONDS) and not figure.is_unclear
+
+
+def _is_within(limit: float, interval: Sequence[float]) -> bool:
+    low, high = interval
+    return low < limit < high
 
 
 def _take(samples: list[Sample], measurement: Measurement) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from rich.progress import Progress
 
 from bench.parts.beside import compare_sides
 from bench.runner import (
+    ROUNDS,
     ROUNDS_MAX,
     Aim,
     BenchError,
@@ -214,7 +216,7 @@ def test_a_change_is_measured_in_turns_with_an_earlier_checkout(tmp_path: Path) 
 
     run = Run(tmp_path, quick=False, progress=Progress(disable=True), before=tmp_path)
     slower = run.measure_beside_before("a", "messages/s", measure("now", 96), measure("before", 100))
-    assert order == ["now", "before", "before", "now"] * (ROUNDS_MAX // 2)
+    assert order == ["now", "before", "before", "now"] * (ROUNDS // 2)
     assert slower.is_met is False
     assert run.measure_beside_before("b", "messages/s", measure("now", 98), measure("before", 100)).is_met
     # Of what is no rate, less is better.
@@ -227,7 +229,7 @@ def test_rounds_are_compared_one_by_one(tmp_path: Path) -> None:
     (tmp_path / ".venv" / "bin" / "python").touch()
     run = Run(tmp_path, quick=False, progress=Progress(disable=True), before=tmp_path)
     # The machine gets slower and slower, and twice something disturbs one of the two.
-    speeds = [100.0 - 5 * number for number in range(ROUNDS_MAX)]
+    speeds = [100.0 - number for number in range(ROUNDS_MAX)]
     ours = [Sample(speed * 0.99, {"cpu us": 2.0}) for speed in speeds]
     before = [Sample(speed, {"cpu us": 4.0}) for speed in speeds]
     ours[1], before[2] = Sample(10.0, {"cpu us": 2.0}), Sample(20.0, {"cpu us": 4.0})
@@ -240,6 +242,26 @@ def test_rounds_are_compared_one_by_one(tmp_path: Path) -> None:
     (peer,) = figure.to_json()["peers"]
     assert (peer["ratio"], peer["interval"], peer["detail_ratios"]) == (0.99, [0.99, 0.99], {"cpu us": 0.5})
     assert figure.is_met
+
+
+@pytest.mark.parametrize(
+    ("noisy", "rounds"),
+    [
+        # Rounds that agree, on either side of the aim; rounds that differ until enough of them agree; and for ever.
+        ([0.99], ROUNDS),
+        ([0.95], ROUNDS),
+        ([0.8, 1.2, 1.1, 0.9, 1.3, 0.7, 1.4, 0.6] + [1.0] * ROUNDS_MAX, 18),
+        ([0.8, 1.2] * ROUNDS_MAX, ROUNDS_MAX),
+    ],
+)
+def test_rounds_go_on_while_they_differ_too_much(tmp_path: Path, noisy: list[float], rounds: int) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").touch()
+    run = Run(tmp_path, quick=False, progress=Progress(disable=True), before=tmp_path)
+    speeds = itertools.cycle(noisy)
+    figure = run.measure_beside_before("a", "messages/s", lambda: Sample(next(speeds)), lambda: Sample(1.0))
+    assert len(figure.samples) == len(figure.peers["before"]) == rounds
+    assert figure.is_unclear is (rounds == ROUNDS_MAX)
 
 
 @pytest.mark.parametrize(
