@@ -81,7 +81,7 @@ class Caller:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         link = await self._get_link(address, timeout_ms / 1000)
-        if sum(link.calls_waiting for link in self._addresses) >= self._calls_max:
+        if sum(len(link.calls.waiting) for link in self._addresses) >= self._calls_max:
             raise TooManyCalls(f"{self._calls_max} calls are already waiting for a response")
         # The remaining time: a peer that is slow to connect to does not get the timeout twice.
         return await link.call(command, deadline - loop.time())
@@ -92,7 +92,7 @@ class Caller:
         if peer is None or self._closed or peer.arrivals.waiting:
             return None
         link = peer.link
-        if link is None or not link.is_open or link.calls_waiting >= self._calls_max // 2:
+        if link is None or not link.is_open or len(link.calls.waiting) >= self._calls_max // 2:
             return None
         return link
 

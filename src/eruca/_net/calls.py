@@ -13,15 +13,14 @@ _INT32_MAX = 2**31 - 1
 class Calls:
     """The pending calls and their deadlines."""
 
-    __slots__ = ("_loop", "_opaque", "_waiting")
+    __slots__ = ("_create_future", "_opaque", "_time", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: dict[int, tuple[asyncio.Future[Command], float]] = {}
+        self._create_future = loop.create_future
+        self._time = loop.time
+        #: The future and the deadline of each, by its number.
+        self.waiting: dict[int, tuple[asyncio.Future[Command], float]] = {}
         self._opaque = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def count_up(self) -> int:
         """Return the number of the next request."""
@@ -30,27 +29,27 @@ class Calls:
 
     def begin(self, timeout_s: float) -> tuple[int, asyncio.Future[Command]]:
         """Return a number for a request, and the future for its response."""
-        future: asyncio.Future[Command] = self._loop.create_future()
+        future: asyncio.Future[Command] = self._create_future()
         self._opaque = opaque = (self._opaque + 1) & _INT32_MAX
-        self._waiting[opaque] = (future, self._loop.time() + timeout_s)
+        self.waiting[opaque] = (future, self._time() + timeout_s)
         return opaque, future
 
     def finish(self, answer: Command) -> None:
         """Complete the call of a response."""
-        waiting = self._waiting.pop(answer.opaque, None)
+        waiting = self.waiting.pop(answer.opaque, None)
         if waiting is not None and not waiting[0].done():
             waiting[0].set_result(answer)
 
     def expire(self, now: float, peer: str) -> bool:
         """Fail the calls that timed out, in one scan; return whether there were any."""
-        late = [opaque for opaque, (_, deadline) in self._waiting.items() if deadline <= now]
+        late = [opaque for opaque, (_, deadline) in self.waiting.items() if deadline <= now]
         for opaque in late:
-            _fail(self._waiting.pop(opaque)[0], CallTimeout(f"{peer} did not answer in time"))
+            _fail(self.waiting.pop(opaque)[0], CallTimeout(f"{peer} did not answer in time"))
         return bool(late)
 
     def fail_all(self, peer: str) -> None:
         """The connection was closed: fail all calls."""
-        calls, self._waiting = self._waiting, {}
+        calls, self.waiting = self.waiting, {}
         for future, _ in calls.values():
             _fail(future, ConnectionLost(f"the connection to {peer} was closed"))
 

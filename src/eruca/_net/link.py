@@ -84,7 +84,7 @@ class Link(asyncio.Protocol):
         self._frames = FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._calls = Calls(self._loop)
+        self.calls = Calls(self._loop)
         self._outbox = Outbox(self, self._loop)
         # Requests that arrived together with others and wait for their turn.
         self._backlog: list[Command] = []
@@ -139,7 +139,7 @@ class Link(asyncio.Protocol):
             if not is_quick and not self._may_begin(commands, len(data)):
                 return
         elif len(commands) == 1 and commands[0].flag & FLAG_RESPONSE and not self._backlog and not self._ends:
-            self._calls.finish(commands[0])  # the usual case for a client
+            self.calls.finish(commands[0])  # the usual case for a client
             return
         if self._backlog or self._waits:
             self._backlog += commands
@@ -187,7 +187,7 @@ class Link(asyncio.Protocol):
     def _end(self) -> None:
         """Nothing is read any more: no call gets a response, and nothing has to wait for room."""
         self.is_open = False
-        self._calls.fail_all(self.peer)
+        self.calls.fail_all(self.peer)
         self._outbox.let_go()
 
     def pause_writing(self) -> None:
@@ -241,7 +241,7 @@ class Link(asyncio.Protocol):
             for number, command in enumerate(commands, 1):
                 flag = command.flag
                 if flag & FLAG_RESPONSE:
-                    self._calls.finish(command)
+                    self.calls.finish(command)
                     continue
                 try:
                     answer = handlers.get(command.code, self._owner.handle_unknown)(self, command)
@@ -383,7 +383,7 @@ class Link(asyncio.Protocol):
         """Send a request; the future gets the response or an error. The owner's scan fails it when it times out."""
         if not self.is_open:
             return self._fail_call()
-        command.opaque, future = self._calls.begin(timeout_s)
+        command.opaque, future = self.calls.begin(timeout_s)
         self._outbox.send(encode_command(command))
         return future
 
@@ -391,7 +391,7 @@ class Link(asyncio.Protocol):
         """Like `call`, for frequent requests: `build` encodes the frame by hand, given its number."""
         if not self.is_open:
             return self._fail_call()
-        opaque, future = self._calls.begin(timeout_s)
+        opaque, future = self.calls.begin(timeout_s)
         self._outbox.send(build(opaque))
         return future
 
@@ -403,17 +403,12 @@ class Link(asyncio.Protocol):
     def notify(self, command: Command) -> None:
         """Send a oneway request."""
         command.flag |= FLAG_ONEWAY
-        command.opaque = self._calls.count_up()
+        command.opaque = self.calls.count_up()
         self.send(encode_command(command))
 
     def expire_calls(self, now: float) -> bool:
         """Fail the calls that timed out; return whether there were any."""
-        return self._calls.expire(now, self.peer)
-
-    @property
-    def calls_waiting(self) -> int:
-        """The number of pending calls."""
-        return len(self._calls)
+        return self.calls.expire(now, self.peer)
 
     @property
     def unfinished_bytes(self) -> int:

@@ -15,6 +15,7 @@ from eruca._wire import bodies as b
 from eruca._wire import headers as h
 from eruca._wire.codecs import (
     BodyCodec,
+    HeartbeatCodec,
     JsonCodec,
     OptionsCodec,
     PayloadCodec,
@@ -172,7 +173,7 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
     # --- clients and their groups -----------------------------------------------------------------------------------
     # A heartbeat with consumer groups needs SUBSCRIBE on each; the broker finds them in the body.
     RequestCode.HEART_BEAT: _row(
-        "a client is alive and in these groups", _CB, right=Right.ACCOUNT, body=JsonCodec(b.HeartbeatData)),
+        "a client is alive and in these groups", _CB, right=Right.ACCOUNT, body=HeartbeatCodec()),
     RequestCode.UNREGISTER_CLIENT: _row(
         "a client leaves its groups", _CB, right=Right.ACCOUNT, header=h.UnregisterClientHeader),
     RequestCode.CHECK_CLIENT_CONFIG: _row(

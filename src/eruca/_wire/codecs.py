@@ -64,6 +64,17 @@ class RouteCodec:
         return bodies.encode_route(value, strict=asked or version >= VERSION_ROUTE_STRICT_JSON)
 
 
+class HeartbeatCodec(JsonCodec):
+    """A heartbeat: JSON, read in parts when it is large."""
+
+    def __init__(self) -> None:
+        super().__init__(bodies.HeartbeatData)
+
+    def decode(self, data: bytes, header: Header | None, version: int) -> bodies.HeartbeatData:
+        """Read the JSON."""
+        return bodies.decode_heartbeat(data)
+
+
 class RegistrationCodec:
     """A broker's registration: JSON, compressed when the header says so, without filter servers from old brokers."""
 

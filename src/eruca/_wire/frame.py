@@ -106,7 +106,9 @@ class FrameBuffer:
         """Slice the complete frames out of `data`, then keep the beginning of the next one."""
         size = len(data)
         unpack = FRAME_PREFIX.unpack_from
-        while size - position >= _PREFIX_BYTES:
+        for _ in range(most):
+            if size - position < _PREFIX_BYTES:
+                break
             total, word = unpack(data, position)
             header_bytes = word & _HEADER_MASK
             # One comparison covers nearly every frame; `_refuse_prefix` finds out what is wrong with the others.
@@ -127,10 +129,10 @@ class FrameBuffer:
                 return
             command.body = data[header_end:position]
             commands.append(command)
-            most -= 1
-            if most <= 0 and position < size:
+        else:
+            if position < size:
                 self._rest, self._rest_at, self.has_more = data, position, True
-                return
+            return
         if position < size:
             self._head += memoryview(data)[position:]
             self._check_head()

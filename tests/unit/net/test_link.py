@@ -292,10 +292,10 @@ async def test_late_calls_are_found_by_one_scan() -> None:
     link.expire_calls(now + 2)
     with pytest.raises(CallTimeout, match=r"127\.0\.0\.1:4444"):
         await soon
-    assert not later.done() and link.calls_waiting == 1
+    assert not later.done() and len(link.calls.waiting) == 1
     # A response after the timeout has no effect.
     link.data_received(encode_command(Command(0, opaque=1, flag=1)))
-    assert link.calls_waiting == 1
+    assert len(link.calls.waiting) == 1
 
 
 async def test_lost_connection_fails_every_call() -> None:
@@ -307,7 +307,7 @@ async def test_lost_connection_fails_every_call() -> None:
             await call
     with pytest.raises(ConnectionLost):
         await link.call(make_request(ECHO), 60)
-    assert (owner.opened, owner.closed, link.calls_waiting) == (1, 1, 0)
+    assert (owner.opened, owner.closed, len(link.calls.waiting)) == (1, 1, 0)
 
 
 async def test_given_up_call_leaves_no_trace_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -321,7 +321,7 @@ async def test_given_up_call_leaves_no_trace_in_the_log(caplog: pytest.LogCaptur
 
 async def test_call_numbers_start_again_after_the_largest() -> None:
     link, transport, _ = make_link()
-    link._calls._opaque = 2**31 - 2
+    link.calls._opaque = 2**31 - 2
     calls = [link.call(make_request(ECHO), 60) for _ in range(2)]
     await asyncio.sleep(0)
     numbers = [command.opaque for command in split_frames(b"".join(transport.writes))]

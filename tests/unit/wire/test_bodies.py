@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from eruca._ground.limits import BODY_BYTES_AT_ONCE
 from eruca._wire import bodies, fastjson
 from eruca._wire.bodies import (
     BodyError,
@@ -37,6 +38,7 @@ from eruca._wire.bodies import (
     TopicConfigTable,
     TopicRouteData,
     TopicStatsTable,
+    decode_heartbeat,
     decode_json,
     decode_options,
     decode_registration,
@@ -138,6 +140,20 @@ def test_nulls_are_not_there() -> None:
         decode_json(HeartbeatData, b'{"clientID":null}')
     odd = b'{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:{"maxOffset":null,"minOffset":1}}}'
     assert decode_json(TopicStatsTable, odd).offset_table[QUEUE].min_offset == 1
+
+
+def test_a_large_heartbeat_is_read_group_by_group() -> None:
+    groups = b",".join(
+        [b'{"groupName":"g%d","subscriptionDataSet":[{"topic":"T","tagsSet":null}]}' % n for n in range(2000)]
+    )
+    data = b'{"clientID":"c","consumerDataSet":[' + groups + b'],"producerDataSet":[{"groupName":"p"}]}'
+    assert len(data) > BODY_BYTES_AT_ONCE
+    heartbeat = decode_heartbeat(data)
+    assert heartbeat == decode_json(HeartbeatData, data)
+    assert [consumer.group_name for consumer in heartbeat.consumer_data_set] == [f"g{n}" for n in range(2000)]
+    with pytest.raises(BodyError, match="ConsumerData: Object missing required field `groupName`"):
+        decode_heartbeat(data.replace(b'"groupName":"g7"', b'"group":"g7"'))
+    assert decode_heartbeat(b'{"clientID":"c"}') == HeartbeatData(client_id="c")
 
 
 def test_the_cpp_client_sends_numbers_for_names() -> None:

@@ -21,10 +21,12 @@ class Window:
 
     def try_enter(self, size: int) -> bool:
         """Enter if there is room and nobody waits for it."""
-        if self._waiting or self._woken or not self._fits(size):
+        count, taken = self.count, self.bytes + size
+        # As `_fits`, without the call: this is done for every send.
+        if self._waiting or self._woken or count >= self.count_max or (taken > self._bytes_max and count):
             return False
-        self.count += 1
-        self.bytes += size
+        self.count = count + 1
+        self.bytes = taken
         return True
 
     def _fits(self, size: int) -> bool:

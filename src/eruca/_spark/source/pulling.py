@@ -200,7 +200,7 @@ class _Puller:
                 return task.result()
             for address in set(self._addresses.values()):
                 link = self._cluster.calls.caller.find_link(address)
-                if link is not None and link.calls_waiting and link.last_active <= since:
+                if link is not None and link.calls.waiting and link.last_active <= since:
                     log.warning("no data received from broker %s for %.1f s", address, self._timeout_s)
                     link.abort()
 

@@ -25,6 +25,7 @@ from eruca._wire.bodies.clients import (
     ResetOffsetBody,
     ResetOffsetList,
     SubscriptionData,
+    decode_heartbeat,
     decode_reset_offsets,
     encode_reset_offsets,
 )
@@ -153,6 +154,7 @@ __all__ = [
     "TopicOffset",
     "TopicRouteData",
     "TopicStatsTable",
+    "decode_heartbeat",
     "decode_json",
     "decode_options",
     "decode_registration",

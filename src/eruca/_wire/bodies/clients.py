@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 import msgspec
 
+from eruca._ground.limits import BODY_BYTES_AT_ONCE
 from eruca._wire.bodies.shared import (
     JsonBody,
     MessageQueue,
@@ -115,6 +116,23 @@ class HeartbeatData(JsonBody, kw_only=True):
     client_id: str = msgspec.field(name="clientID")
     consumer_data_set: list[ConsumerData] = kept_list()
     producer_data_set: list[ProducerData] = kept_list()
+
+
+class _RawHeartbeat(JsonBody, kw_only=True):
+    """A heartbeat whose consumer groups are not read yet."""
+
+    client_id: str = msgspec.field(name="clientID")
+    consumer_data_set: list[msgspec.Raw] = kept_list()
+    producer_data_set: list[ProducerData] = kept_list()
+
+
+def decode_heartbeat(data: bytes) -> HeartbeatData:
+    """Read a heartbeat. A large one is read group by group, so that a thread reading it lets others run."""
+    if len(data) <= BODY_BYTES_AT_ONCE:
+        return decode_json(HeartbeatData, data)
+    raw = decode_json(_RawHeartbeat, data)
+    consumers = [decode_json(ConsumerData, bytes(item)) for item in raw.consumer_data_set]
+    return HeartbeatData(client_id=raw.client_id, consumer_data_set=consumers, producer_data_set=raw.producer_data_set)
 
 
 class CheckClientBody(JsonBody, kw_only=True):
