@@ -308,7 +308,7 @@ async def test_a_missing_topic_with_near_names(routes: Routes, scripted: Scripte
         await routes.get_for_send("order")
     text = str(caught.value)
     assert f"topic order has no route: name server {scripted.address} does not know it" in text
-    assert "brokers there do not create topics automatically" in text
+    assert "its brokers do not create topics automatically" in text
     assert "did you mean orders?" in text
     assert f"eruca send -n {scripted.address} order BODY" in text
 
