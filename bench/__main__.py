@@ -18,20 +18,20 @@ RESULTS = Path(__file__).resolve().parent.parent / "bench-results"
 
 @click.command()
 @click.option("--only", "names", multiple=True, type=click.Choice(list_benches()), help="Run only this one.")
-@click.option("--quick", is_flag=True, help="Run everything once and small: shows that it works, measures nothing.")
+@click.option("--quick", is_flag=True, help="Run everything once with little work: a smoke test, not a measurement.")
 @click.option(
     "--before",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Measure beside another checkout of Eruca, with an environment of its own; not for `delay` and `up`.",
+    help="Compare with another checkout of Eruca that has its own environment; not for `delay` and `up`.",
 )
 @click.option(
     "--results",
     type=click.Path(file_okay=False, path_type=Path),
     default=RESULTS,
-    help="Where the documents are kept [default: bench-results].",
+    help="Directory for the result documents [default: bench-results].",
 )
 def main(names: tuple[str, ...], quick: bool, before: Path | None, results: Path) -> None:
-    """Run the benchmarks, each beside plain loops or peers that do the same work in the same run."""
+    """Run the benchmarks, each compared with plain loops or peers that do the same work in the same run."""
     # A run that is interrupted still removes its files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console(stderr=True, width=None if sys.stderr.isatty() else 160)

@@ -1,7 +1,7 @@
 """The official Java client against Eruca and against the Java broker, in turns, in one run.
 
 Both brokers are started fresh on loopback, each with its own name server. The load programs are the Java peer's.
-Figures are messages a second as the client sees them; details have the broker's CPU seconds for a million messages and
+Figures are messages per second as the client sees them; details are the broker's CPU seconds per million messages and
 its anonymous memory.
 """
 
@@ -22,7 +22,7 @@ KNOWS_BEFORE = True
 
 @dataclass(frozen=True, slots=True)
 class _Load(Load):
-    """A load that may be one of consumers."""
+    """A load that may consume."""
 
     # Consumers read what an earlier load left in this topic.
     reads: str = ""

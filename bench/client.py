@@ -1,8 +1,8 @@
 """Our clients, async and plain, compared with the other Python clients and the official Java client on one broker.
 
-Every client is a separate process that does the same: one send after the other, 64 sends in flight, and consumption
-of a filled topic by a handler that does nothing. Figures are messages per second; the last two are messages per CPU
-second of the client. A client that cannot be installed or run here is listed with the reason and left out.
+Every client is a separate process that does the same work: one send after the other, 64 sends in flight, and
+consumption of a filled topic by a handler that does nothing. Figures are messages per second; the last two are messages
+per CPU second of the client. A client that cannot be installed or run here is listed with the reason and left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONSUME_TOPIC = "BenchConsume"
 _QUEUES = 8
 _REPEATS = 3
 _PROBE = 200
-# A slow client is stopped in the middle after this long; what it did until then counts.
+# A slow client is stopped after this long; what it did until then counts.
 _PART_SECONDS_MAX = 30
 _PROCESS_SECONDS_MAX = 120
 # One of them loses a few in a thousand to an internal race ("no route info") when threads share a producer.
@@ -64,7 +64,7 @@ class _Client:
     name: str
     command: tuple[str, ...]
     scenario: _Scenario
-    # Is it one of the other Python clients, which ours is meant to beat?
+    # Whether it is one of the other Python clients, which ours should beat.
     is_other: bool = False
 
 
@@ -109,7 +109,7 @@ def run_bench(run: Run) -> None:
 
 
 def _measure_beside_before(run: Run, place: _Place, python: Path) -> None:
-    """Measure each of our clients in turns with the one of an earlier checkout, both on the broker of this one."""
+    """Measure our clients alternately with those of an earlier checkout, both on the broker of this checkout."""
     for ours, before in zip(_list_ours(), _list_ours(python), strict=True):
         for scenario in (SINGLE, THREADS if "--plain" in ours.command else CONCURRENT, CONSUME):
             now, then = (_measurement(run, _use(client, scenario), place) for client in (ours, before))
@@ -152,7 +152,7 @@ def _list_others(run: Run, peer: Peer) -> list[_Client]:
 
 
 def _probe(run: Run, client: _Client, place: _Place) -> bool:
-    """Does it really run here? If not, the run reports why."""
+    """Return whether it runs here; if not, add a note with the reason."""
     try:
         _run_client(replace(client, scenario=replace(client.scenario, count=_PROBE, warmup=1)), place)
     except BenchError as error:
@@ -193,7 +193,7 @@ def _find_best(figure: Figure, names: list[str]) -> float:
 
 
 def _add_cpu_figure(run: Run, figure: Figure, java: str) -> None:
-    """The same measurements as messages for a second of the client's CPU."""
+    """Add the same measurements as messages per CPU second of the client."""
 
     def convert(samples: list[Sample]) -> Sample:
         return Sample(1e6 / _median(samples, lambda sample: sample.details[_CPU]))
@@ -216,7 +216,7 @@ def _run_client(client: _Client, place: _Place) -> Sample:
         "topic": scenario.topic,
         "count": scenario.count,
         "warmup": scenario.warmup,
-        # Consumers come with a new group to the same backlog.
+        # Consumers read the same backlog with a new group each time.
         "group": f"Bench{next(_groups)}",
         "name-server": place.name_server,
         "broker-pid": place.broker_pid,

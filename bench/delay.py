@@ -153,11 +153,11 @@ def _watch_memory(process: subprocess.Popen[str]) -> Iterator[list[float]]:
 
 
 async def _send(nameserver: str, size: _Size, memory: list[float]) -> tuple[float, int]:
-    """Send all before the first is due; returns the seconds it took, and when the last is due."""
+    """Send all messages before the first is due; returns the seconds it took, and when the last is due."""
     generator = random.Random(SEED)
     async with Producer(nameserver, group="bench", timeout=30.0) as producer:
         started = time.monotonic()
-        # With a timer too: such a message costs more than a plain one, and the wheel is to be warm as well.
+        # With a timer too: such a message costs more than a plain one, and the timer wheel must be warm as well.
         soon = datetime.fromtimestamp(time.time() + 2.0, UTC)
         await _send_all(producer, ((b"%d" % number, soon) for number in range(size.warm_up)), "warm")
         speed = size.warm_up / (time.monotonic() - started)
@@ -185,7 +185,7 @@ async def _send_all(producer: Producer, messages: Iterator[tuple[bytes, datetime
 
 
 def _read_lates(root: Path, count: int) -> list[int]:
-    """How late every message was, in order; raises BenchError when one is missing, early, or there twice."""
+    """Return how late every message was, sorted. Raises BenchError if one is missing, early or duplicated."""
     lates: list[int] = []
     seen: set[int] = set()
     store = open_store(root, detect_options(LocalFileSystem(), StorePaths(root)))
@@ -276,7 +276,7 @@ async def _live_through(
                 following = next(to_cancel, None)
             while timing.run_turn() == 0:
                 pass
-            # Not beyond the next moment at which one is to be cancelled: it may be due right after.
+            # Stop at the next cancellation: that message may be due right after it.
             step = (
                 size.step_ms if following is None else max(1, min(size.step_ms, start + following[0] - clock.now_ms()))
             )

@@ -25,7 +25,7 @@ from tests.replication.pairs import Watch
 
 KNOWS_BEFORE = True
 _SYNC_SECONDS_MAX = 60.0
-# As the load program has it.
+# As in the load program.
 _WARM_MAX, _WARM_SHARE = 50_000, 4
 _SEGMENT_BYTES = 256 * 1024 * 1024
 
@@ -113,7 +113,7 @@ def _add_latencies(run: Run, load: _Load, figure: Figure) -> None:
 
 
 def _measure_catching_up(run: Run, pair: _Pair, directory: Path, rounds: list[int]) -> None:
-    """Producers are not to notice that an empty slave gets all that the master has."""
+    """Check that producers do not notice an empty slave catching up with the master."""
     alone = _measure(run, _PACED, pair, rounds)
 
     def beside() -> Sample:

@@ -1,11 +1,11 @@
 """Runs a benchmark: alternates between ours and the peers, keeps medians, writes one JSON document.
 
-A figure alone says more about the machine than about the program. So every figure has peers that do the plain part
-of the same work, measured alternately in the same run (ours, peer, ours, peer, ...): what slows the machine down
-slows both, and the ratio stays.
+A figure alone says more about the machine than about the program. So every figure has peers that do the basic part
+of the same work, measured alternately in the same run (ours, peer, ours, peer, ...): anything that slows the machine
+down slows both, and the ratio stays the same.
 
 Compared with an earlier checkout there are more and shorter rounds. The order alternates, and the two samples of a
-round make one ratio: the median of these ratios counts, with an interval for its uncertainty.
+round make one ratio: the result is the median of these ratios, with a confidence interval.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ REPEATS = 5
 REPEATS_QUICK = 1
 # How much a change may cost compared with an earlier checkout; smaller differences are indistinguishable from noise.
 BEFORE_SHARE_MIN = 0.97
-# Rounds beside an earlier checkout: an even number, so that each side goes first equally often. A figure that has taken
-# its time has fewer of them; with ten figures at most, a run ends within about eight minutes.
+# Rounds beside an earlier checkout: an even number, so that each side goes first equally often. Slow
+# figures get fewer rounds; with at most ten figures, a run ends within about eight minutes.
 ROUNDS = 12
 ROUNDS_MIN = 6
 FIGURE_SECONDS = 50.0
-# While the interval still has the aim within it, whichever side the median is on, rounds go on up to these bounds.
+# While the interval contains the aim, whichever side the median is on, more rounds follow, up to these bounds.
 ROUNDS_MAX = 40
 FIGURE_SECONDS_MAX = 100.0
-# The part of the work that a round does when the run is quick, and when there are more rounds than usual.
+# The share of the work that a round does in a quick run, and when there are more rounds than usual.
 _QUICK_SHARE = 20
 _BESIDE_SHARE = 2
-# How often the interval of a ratio may miss the true median.
+# How often the interval of a ratio may exclude the true median.
 _MISSED_SHARE_MAX = 0.05
 _BEFORE = "before"
 # What a whole run may need in the temporary directory.
@@ -64,12 +64,12 @@ _NOT_BENCHES = {"runner", "parts", "__main__"}
 
 
 class BenchError(ErucaError):
-    """A benchmark cannot run here, or measured something that did not do its work."""
+    """A benchmark cannot run here, or what it measured did not work correctly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement: the figure itself and what else was seen on the way."""
+    """One measurement: the figure itself, and other details observed with it."""
 
     value: float
     details: dict[str, float] = field(default_factory=dict)
@@ -80,17 +80,17 @@ Measurement = Callable[[], Sample]
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What a figure is meant to reach."""
+    """The target for a figure."""
 
     limit: float
     at_least: bool = True
 
     def is_met(self, value: float) -> bool:
-        """Does the value reach it?"""
+        """Return whether the value reaches it."""
         return value >= self.limit if self.at_least else value <= self.limit
 
     def describe(self, unit: str) -> str:
-        """The aim for people."""
+        """Return the aim in readable form."""
         return f"{'≥' if self.at_least else '≤'} {format_number(self.limit)} {unit}"
 
 
@@ -111,7 +111,7 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        """Is the aim reached? None without an aim."""
+        """Whether the aim is reached; None without an aim."""
         return None if self.aim is None else self.aim.is_met(self.value)
 
     def ratio_to(self, peer: str) -> float:
@@ -145,17 +145,17 @@ class Figure:
 class Comparison(Figure):
     """One measured thing beside the same thing of an earlier checkout; the aim is for the ratio.
 
-    The samples of a round belong together: whatever else the machine did in these seconds changed both.
+    The samples of a round belong together: other load on the machine affected both.
     """
 
     @property
     def is_met(self) -> bool | None:
-        """Is the ratio good enough?"""
+        """Whether the ratio is good enough."""
         return None if self.aim is None else self.aim.is_met(self.ratio_to(_BEFORE))
 
     @property
     def is_unclear(self) -> bool:
-        """Do the rounds differ too much to tell on which side of the aim the ratio is?"""
+        """Whether the rounds vary too much to tell on which side of the aim the ratio is."""
         return self.aim is not None and _is_within(self.aim.limit, find_interval(self._ratios(_BEFORE)))
 
     def ratio_to(self, peer: str) -> float:
@@ -181,12 +181,12 @@ class Comparison(Figure):
 
 
 class Run:
-    """What a benchmark is given: room on the disk, and the way to measure."""
+    """Passed to a benchmark: disk space, and the methods that measure."""
 
     def __init__(self, directory: Path, *, quick: bool, progress: Progress, before: Path | None = None) -> None:
         self.directory = directory
         self.quick = quick
-        #: The Python of an earlier checkout, which then is the only peer.
+        #: The Python of an earlier checkout, which is then the only peer.
         self.before = None if before is None else find_python(before)
         self.repeats = REPEATS_QUICK if quick else REPEATS
         self.figures: list[Figure] = []
@@ -202,10 +202,10 @@ class Run:
     ) -> Comparison:
         """Measure in turns with the earlier checkout; a change may not make this slower.
 
-        With several `lives` this is called once for each and does its part of the rounds.
+        With several `lives`, this is called once for each and does its share of the rounds.
         """
         found = [figure for figure in self.figures if isinstance(figure, Comparison) and figure.name == name]
-        # Of a rate more is better, of all else less.
+        # For a rate, more is better; for everything else, less.
         is_rate = unit.endswith("/s")
         aim = Aim(BEFORE_SHARE_MIN if is_rate else 1 / BEFORE_SHARE_MIN, at_least=is_rate)
         figure = found[0] if found else Comparison(name, unit, [], {_BEFORE: []}, aim)
@@ -225,7 +225,7 @@ class Run:
         return figure
 
     def note(self, text: str) -> None:
-        """Keep a sentence that readers of the figures must know."""
+        """Add a note for readers of the figures."""
         self.notes.append(text)
 
     @contextmanager
@@ -292,9 +292,9 @@ def find_python(checkout: Path) -> Path:
 
 
 def make_environment(python: str | Path) -> dict[str, str]:
-    """The environment of a program that is measured: of ours, only `ERUCA_PLAIN` gets through.
+    """Return the environment of a measured program: of our own variables it gets only `ERUCA_PLAIN`.
 
-    PYTHONPATH would put the code of this checkout before that of another interpreter.
+    PYTHONPATH would put the code of this checkout ahead of the other interpreter's.
     """
     left_out = ("ERUCA_", "NAMESRV", "ROCKETMQ", *(() if str(python) == sys.executable else ("PYTHONPATH",)))
     return {key: text for key, text in os.environ.items() if key == "ERUCA_PLAIN" or not key.startswith(left_out)}
@@ -308,7 +308,7 @@ def describe_before(python: Path) -> dict[str, Any]:
     try:
         commit = _ask(["git", "describe", "--always", "--dirty"], checkout)
     except BenchError:
-        commit = "of no known commit"
+        commit = "an unknown commit"
     return {"commit": commit, **{key: said.get(key) for key in ("python", "eruca", "compiled")}}
 
 
@@ -328,11 +328,11 @@ def run_bench(name: str, console: Console, *, quick: bool, before: Path | None =
     module = importlib.import_module(f"bench.{name}")
     measure: Callable[[Run], None] = module.run_bench
     if before is not None and not getattr(module, "KNOWS_BEFORE", False):
-        raise BenchError(f"the benchmark {name} cannot be measured beside another checkout", hint="leave out --before")
+        raise BenchError(f"the benchmark {name} cannot be compared with another checkout", hint="leave out --before")
     if not quick and shutil.disk_usage(tempfile.gettempdir()).free < DISK_BYTES_MAX:
         raise BenchError(
             f"a run needs {DISK_BYTES_MAX // 1024**3} GiB of free space for temporary files",
-            hint="name another place with TMPDIR, or try --quick",
+            hint="set TMPDIR to another directory, or try --quick",
         )
     machine = describe_machine()
     started = time.monotonic()
@@ -344,7 +344,7 @@ def run_bench(name: str, console: Console, *, quick: bool, before: Path | None =
         run = Run(Path(directory), quick=quick, progress=progress, before=before)
         earlier = None if run.before is None else describe_before(run.before)
         if earlier and earlier["compiled"] != machine["compiled"]:
-            run.note("only one of the two checkouts runs compiled: the ratios say nothing about a change")
+            run.note("only one of the two checkouts runs compiled, so the ratios are not meaningful")
         measure(run)
     return {
         "bench": name,
@@ -359,12 +359,12 @@ def run_bench(name: str, console: Console, *, quick: bool, before: Path | None =
 
 
 def describe_machine() -> dict[str, Any]:
-    """Facts a figure depends on, and none that name the machine."""
+    """Return facts that figures depend on, without identifying the machine."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": _round(pages / 1024**3),
-        # How busy others kept the machine in the minute before; above 0.5 or so, absolute figures are too low.
+        # The load average of the minute before; above about 0.5, absolute figures are too low.
         "load_before": _round(os.getloadavg()[0]),
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -383,8 +383,8 @@ def save_document(document: dict[str, Any], directory: Path) -> Path:
 
 
 def print_table(document: dict[str, Any], console: Console) -> None:
-    """Show the figures to people."""
-    table = Table(title=f"bench {document['bench']}{' (quick: no figure means anything)' if document['quick'] else ''}")
+    """Print the figures as a table."""
+    table = Table(title=f"bench {document['bench']}{' (quick: not a measurement)' if document['quick'] else ''}")
     if before := document["before"]:
         table.caption = f"before is {before['commit']}{'' if before['compiled'] else ', plain'}"
     headings = ["what", "figure", "beside", "peer's figure", "ratio", "aim", "met"]
@@ -414,7 +414,7 @@ def print_table(document: dict[str, Any], console: Console) -> None:
 
 
 def format_number(value: float) -> str:
-    """A number with as many digits as mean something."""
+    """Format a number with its meaningful digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -434,22 +434,22 @@ def _format_verdict(figure: dict[str, Any]) -> str:
 
 
 def _format_cpu(peer: dict[str, Any]) -> str:
-    """The ratio of the first CPU time among the details, which a busy machine changes least."""
+    """Return the ratio of the first CPU time among the details, which a busy machine affects least."""
     found = [ratio for key, ratio in peer["detail_ratios"].items() if "cpu" in key.lower()]
     return f"{found[0]:.3f}" if found else ""
 
 
 def _format_details(figure: dict[str, Any]) -> Iterator[str]:
-    """What else was seen; beside an earlier checkout, with the ratio of each."""
+    """Yield the details; in a comparison with an earlier checkout, with the ratio of each."""
     ratios = {key: ratio for peer in figure["peers"] for key, ratio in peer.get("detail_ratios", {}).items()}
     for key, value in figure["details"].items():
         yield f"{key} {format_number(value)}" + (f" ({ratios[key]:.3f} of before)" if key in ratios else "")
 
 
 def find_interval(values: list[float]) -> tuple[float, float]:
-    """Two of the values, between which the true median lies 95 times in 100; with fewer than six, all lie between them.
+    """Return two of the values that enclose the true median 95 times in 100; with fewer than six, the extremes.
 
-    As many are left out at either end as a binomial distribution allows: each value is above or below the true median.
+    A binomial distribution gives how many to leave out at either end: each value is above or below the true median.
     """
     ordered = sorted(values)
     left_out = 0
@@ -488,5 +488,5 @@ def _median_details(samples: list[Sample]) -> dict[str, float]:
 
 
 def _round(value: float) -> float:
-    """Four significant digits: what follows is noise."""
+    """Round to four significant digits: the rest is noise."""
     return float(f"{value:.4g}")

@@ -39,13 +39,13 @@ BODY_BYTES = 300
 QUEUES = 16
 OURS = "Eruca"
 KAFKA = "Kafka"
-# To be ahead of Kafka is the aim.
+# The aim is to be faster than Kafka.
 DREAM = 1.5
 _REPEATS = 3
-# The aim is a rate, and Java takes some ten seconds of work until copying rows is compiled as well as it can be.
+# The aim is a rate, and the JVM needs about ten seconds of work until the copying of rows is fully compiled.
 _STORE_WARM_UPS = 4
 _SETTINGS = {"mappedFileSizeCommitLog": 268_435_456}
-# What Kafka's source has too, of ours.
+# The columns that Kafka's source has too.
 _COMMON_COLUMNS = ("topic", "queueId", "queueOffset", "keys", "body", "storeTimestamp")
 _CPU = "CPU us a row"
 # Spark's timings of a batch.
@@ -62,20 +62,20 @@ class _Size:
     sink_rows: int
     batch_rows: int
     batches: int
-    # Batches of a stream that are not counted, while everything is made ready.
+    # The first batches of a stream, which are not counted because everything is still warming up.
     warm_batches: int
 
 
 WHOLE = _Size(2_000_000, 1_000_000, 1000, 20, 5)
 QUICK = _Size(20_000, 10_000, 200, 3, 1)
-# More rounds of less work, beside an earlier checkout.
+# In a comparison with an earlier checkout: more rounds, each with less work.
 BESIDE = _Size(600_000, 300_000, 1000, 10, 3)
 _LIVES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Everything that is up."""
+    """The session and the brokers of a run."""
 
     session: SparkSession
     meter: CpuMeter
@@ -197,7 +197,7 @@ def _fill(stage: _Stage, count: int, step: Callable[[], None]) -> None:
 
 
 def _check_rows(whose: str, bodies: DataFrame, count: int) -> None:
-    """A source that leaves something out is fast."""
+    """Check that the source leaves nothing out."""
     found = bodies.agg(F.count("*"), F.sum(F.length("body"))).first()
     if found is None or tuple(found) != (count, count * BODY_BYTES):
         raise BenchError(f"{whose}: {count} rows of {BODY_BYTES} B were written, and (rows, bytes) {found} are read")
@@ -208,7 +208,7 @@ def _drop(rows: DataFrame) -> None:
 
 
 def _time(stage: _Stage, whose: str, rows: int, work: Callable[[], None]) -> Sample:
-    """Rows per second, and the CPU of all processes involved."""
+    """Return rows per second, and the CPU time of all processes involved."""
     before = stage.meter.read()
     begun = time.perf_counter()
     work()
@@ -236,7 +236,7 @@ def _measure(
     if ahead_of:
         figure.aim = Aim(statistics.median([sample.value for sample in figure.peers[ahead_of]]))
         ratio = figure.ratio_to(ahead_of)
-        run.note(f"{name}: {ratio:.2f} times Kafka's rows/s, and the dream is {DREAM}")
+        run.note(f"{name}: {ratio:.2f} times Kafka's rows/s; the stretch goal is {DREAM}")
 
     def convert(samples: list[Sample]) -> Sample:
         return Sample(max(0.01, statistics.median([sample.details[_CPU] for sample in samples])))
@@ -277,7 +277,7 @@ def _measure_network(run: Run, stage: _Stage, rows: int) -> None:
 
 
 def _measure_store(run: Run, stage: _Stage, rows: int) -> None:
-    """Files of records of the facts' size; beside them those of the running broker, before more is written to them."""
+    """Read files with records of the published size, and those of the running broker before more is written to them."""
     directory = stage.home / "store"
     with run.show("write a store", 1) as step:
         fill_store(directory, rows)
@@ -303,7 +303,7 @@ def _measure_store(run: Run, stage: _Stage, rows: int) -> None:
 
 
 def _check_store(records: DataFrame, count: int) -> None:
-    """All are there, with all their properties and right CRCs, and of the stated size, to a byte per digit."""
+    """Check that all records are there, with all properties and correct CRCs, and have the stated size."""
     found = records.agg(
         F.count("*"), F.count_if("crcOk"), F.sum(F.size("properties")), F.min("size"), F.max("size")
     ).first()
@@ -385,6 +385,6 @@ def _measure_sink(run: Run, stage: _Stage, count: int) -> None:
         {peer: lambda: write(KAFKA, stage.write_kafka, _choose_kafkas)},
         ahead_of=peer,
     )
-    # Once: Kafka is not under suspicion.
+    # Kafka's side is only checked once.
     bodies = stage.read_kafka(written[-1], headers=False).select(F.col("value").alias("body"))
     _check_rows(KAFKA, bodies, count)

@@ -47,7 +47,7 @@ class Sizes:
 
 
 QUICK = Sizes(appends=2_000, small_appends=2_000, sync_seconds=0.05, kept_records=2_000)
-# More rounds of less work, beside an earlier checkout.
+# In a comparison with an earlier checkout: more rounds, each with less work.
 BESIDE = Sizes(appends=100_000, small_appends=150_000, sync_seconds=1.0, kept_records=200_000)
 _LIVES = 3
 
@@ -76,8 +76,8 @@ def run_bench(run: Run) -> None:
 class Stopwatch:
     """Adds up the time of the timed stretches: wall, the CPU of this thread, and that of all threads of the process.
 
-    What other threads do (prepare segments, touch pages) they also do between the stretches, so of the process only
-    this thread's own work there is left out.
+    Other threads (which prepare segments and touch pages) also work between the stretches. So only this thread's own
+    work there is subtracted from the CPU time of the process.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Stopwatch:
         self.thread += time.thread_time() - thread
 
     def sample(self, records: int) -> Sample:
-        """Records a second, and what one cost."""
+        """Return records per second, and the cost of one."""
         between = time.thread_time() - self._thread_start - self.thread
         process = time.process_time() - self._process_start - between
         return Sample(
@@ -130,7 +130,7 @@ def append(run: Run, workload: Workload, records: int, *, with_index: bool) -> S
     """Append messages that have been decoded already; only the appending is timed."""
     with run.scratch() as root, ThreadPoolExecutor(2) as executor:
         store = open_bench_store(root, executor, with_index=with_index)
-        # The first ones make files.
+        # The first appends create files.
         for message in workload.make(0, CHUNK):
             store.append(message)
         watch = Stopwatch()
@@ -181,7 +181,7 @@ def append_batches(run: Run, workload: Workload, records: int, *, with_index: bo
 
 
 def expect_offsets(store: MessageStore, records: int) -> None:
-    """A store that is fast because it lost something is not fast."""
+    """Check that the store did not lose records."""
     found = sum(queue.max_offset for queue in store.queues)
     if found != records:
         raise BenchError(f"the queues have {found} messages, {records} were appended")
@@ -316,7 +316,7 @@ def measure_recovery(run: Run, root: Path, total: int, records: int) -> None:
 
 
 def recover(root: Path, total: int, records: int) -> Sample:
-    """Leave the traces of a crash and time the opening."""
+    """Simulate the state after a crash, and time the opening."""
     (root / "abort").touch()
     (root / "checkpoint").unlink()
     with ThreadPoolExecutor(2) as executor:

@@ -1,4 +1,4 @@
-"""How long `eruca up` takes to its first send and to its end, and how much anonymous memory it has.
+"""How long `eruca up` takes until its first send and to stop, and how much anonymous memory it uses.
 
 It is compared with a bare server: a Python process that imports the same loop, listens, and answers one line.
 """
@@ -69,7 +69,7 @@ def run_bench(run: Run) -> None:
 
 
 def _live(command: list[str], directory: Path, first_call: Callable[[str], None]) -> tuple[float, float, float]:
-    """A whole life: milliseconds to the first answer, anonymous MB then, milliseconds to stop."""
+    """Start and stop a server; returns milliseconds to the first answer, anonymous MB, and milliseconds to stop."""
     begun = time.monotonic()
     with _started(command, directory) as process:
         assert process.stdout is not None
@@ -122,5 +122,5 @@ def _read_anonymous(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     match = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)
     if match is None:
-        raise BenchError("this system does not tell the anonymous memory of a process")
+        raise BenchError("this system does not report the anonymous memory of a process")
     return int(match[1]) / 1000

@@ -1,7 +1,7 @@
-"""Messages one by one with `async for`: you say when each is done.
+"""Messages one by one with `async for`: you decide when each is done.
 
-Only messages that were acknowledged are done. What is given back comes again later, and what a consumer that died had
-not acknowledged comes again to another member of the group.
+Only acknowledged messages are done. A message that is retried is delivered again later. If a consumer dies, its
+unacknowledged messages are delivered to another member of the group.
 
     python examples/async_for.py
     python examples/async_for.py --nameserver 127.0.0.1:9876
@@ -17,7 +17,7 @@ from eruca import Consumer, Outgoing, Producer
 
 
 async def main(stage: Stage) -> None:
-    """Send some letters, and read those for us."""
+    """Send some letters, and read all but the adverts."""
     topic, group = stage.name("letters"), stage.name("readers")
     async with Producer(stage.nameserver, group=stage.name("writers")) as producer:
         for text, tag in (("dear reader", "letter"), ("buy now!", "advert"), ("kind regards", "letter")):
@@ -33,12 +33,12 @@ async def main(stage: Stage) -> None:
                 tell("  not now: kind regards")
                 await message.retry(delay_level=1)
                 continue
-            tell(f"  read: {message.body.decode()}{' (came again)' if message.delivery > 1 else ''}")
+            tell(f"  read: {message.body.decode()}{' (delivered again)' if message.delivery > 1 else ''}")
             await message.ack()
             read += 1
             if read == 5:
                 break
-    tell("* All five letters were read, and no advert.")
+    tell("* All five letters were read, and no adverts.")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ STEPS = ["placed", "paid", "done"]
 
 
 class Shop:
-    """What the workers have done, and when they are through."""
+    """What the workers have done, and whether they have finished."""
 
     def __init__(self) -> None:
         self.lives: dict[str, list[str]] = {order: [] for order in ORDERS}
@@ -37,7 +37,7 @@ class Shop:
             order, step = message.keys[0], message.body.decode()
             if (order, step) == ("o-3", "paid") and self.is_bank_away:
                 self.is_bank_away = False
-                tell(f"  {name}: {order} {step}: the bank does not answer, so this comes again before anything else")
+                tell(f"  {name}: {order} {step}: the bank does not answer, so this step is retried first")
                 raise ConnectionError("the bank does not answer")
             self.lives[order].append(step)
             tell(f"  {name}: {order} {step}")
@@ -48,17 +48,17 @@ class Shop:
 
 
 async def main(stage: Stage) -> None:
-    """Send the steps of all orders, mixed, and have two workers do them."""
+    """Send the steps of all orders, interleaved, and have two workers do them."""
     shop = Shop()
     async with Producer(stage.nameserver, group=stage.name("shop")) as producer:
         for step in STEPS:
             for order in ORDERS:
                 await producer.send(stage.name("orders"), step.encode(), keys=[order], shard=order)
-    tell(f"* {len(ORDERS)} orders were placed, paid and done, all mixed; the steps of one order are in one queue.")
+    tell(f"* {len(ORDERS)} orders were sent step by step, interleaved; the steps of one order are in one queue.")
     async with shop.make_worker(stage, "Ada"), shop.make_worker(stage, "Bob"):
         await asyncio.wait_for(shop.complete.wait(), 60)
     for order, life in shop.lives.items():
-        assert life == STEPS, f"{order} lived {life}"
+        assert life == STEPS, f"{order} went through {life}"
     tell("* Every order was placed, then paid, then done.")
 
 

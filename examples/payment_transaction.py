@@ -1,8 +1,8 @@
 """Payment and points as one transaction: no points without a payment, no payment without points.
 
 A payment is booked in a database, and a message tells the points service of it. The message is sent first as a half,
-which nobody sees; then the payment is booked; then the half is committed. When the process dies in between, the broker
-asks a living producer of the group what became of it, and that looks at the database.
+which consumers do not see; then the payment is booked; then the half is committed. If the process dies in between, the
+broker asks another producer of the group for the outcome, and that producer looks it up in the database.
 
     python examples/payment_transaction.py
     python examples/payment_transaction.py --nameserver 127.0.0.1:9876     brokers ask after a minute by default
@@ -25,7 +25,7 @@ from stage import IMPATIENT, Stage, open_stage, tell
 
 from eruca import Consumer, Decision, Message, TransactionalProducer
 
-# Longer than a booking takes: about one that is still at it the broker does not ask.
+# Longer than a booking takes, so that the broker does not ask about one that is still in progress.
 CHECK_AFTER = timedelta(seconds=30)
 EVERYBODY = {"anna": 30, "ben": 70, "carla": 50, "dora": 90}
 
@@ -35,7 +35,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # Whom the broker asked about.
+        # The customers that the broker asked about.
         self.asked: queue.Queue[str] = queue.Queue()
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("CREATE TABLE IF NOT EXISTS payments (id TEXT PRIMARY KEY, who TEXT, amount INTEGER)")
@@ -43,12 +43,12 @@ class Ledger:
     def book(self, payment: str, who: str, amount: int) -> None:
         """Book a payment, or refuse it."""
         if amount > 60:
-            raise ValueError(f"the card of {who} is not good for {amount}")
+            raise ValueError(f"the card of {who} does not cover {amount}")
         with closing(sqlite3.connect(self._path)) as database, database:
             database.execute("INSERT INTO payments VALUES (?, ?, ?)", (payment, who, amount))
 
     def check(self, message: Message) -> Decision:
-        """What became of a half message: the payment is in the ledger, or it is not and never will be."""
+        """Decide about a half message: the payment is in the ledger, or it is not and never will be."""
         with closing(sqlite3.connect(self._path)) as database:
             found = database.execute("SELECT who FROM payments WHERE id = ?", (message.transaction_id,)).fetchone()
         decision = Decision.COMMIT if found else Decision.ROLLBACK
@@ -58,17 +58,17 @@ class Ledger:
 
 
 def make_cashier(stage: Stage, check: Callable[[Message], Decision]) -> TransactionalProducer:
-    """A producer that can say what became of any payment."""
+    """Return a producer that can tell the outcome of any payment."""
     return TransactionalProducer(stage.nameserver, group=stage.name("cashiers"), check=check)
 
 
 def know_nothing(message: Message) -> Decision:
-    """The answer of a process that is still booking: the broker asks again later."""
+    """Answer for a process that is still booking: the broker asks again later."""
     return Decision.UNKNOWN
 
 
 async def pay(cashier: TransactionalProducer, ledger: Ledger, topic: str, who: str) -> None:
-    """Book a payment together with the message about it."""
+    """Book a payment and send the message about it."""
     amount = EVERYBODY[who]
     try:
         async with cashier.transaction(topic, str(amount).encode(), keys=[who], check_after=CHECK_AFTER) as half:
@@ -79,7 +79,7 @@ async def pay(cashier: TransactionalProducer, ledger: Ledger, topic: str, who: s
 
 
 async def pay_and_die(stage: Stage, path: Path, topic: str, who: str, when: str) -> None:
-    """Begin a payment in a process that dies before it can tell the broker how it ended."""
+    """Start a payment in a process that dies before it can report the outcome to the broker."""
     ledger = Ledger(path)
     body = str(EVERYBODY[who]).encode()
     async with make_cashier(stage, know_nothing) as cashier, cashier.transaction(topic, body, keys=[who]) as half:
@@ -126,7 +126,7 @@ async def main(stage: Stage, path: Path) -> None:
         while open_questions:
             open_questions.discard(await asyncio.to_thread(ledger.asked.get, timeout=180))
     assert points == {"anna": 3, "ben": 0, "carla": 5, "dora": 0}, points
-    tell("* Who paid has points, and nobody else: " + ", ".join(f"{who} {n}" for who, n in points.items()) + ".")
+    tell("* Only those who paid have points: " + ", ".join(f"{who} {n}" for who, n in points.items()) + ".")
 
 
 if __name__ == "__main__":

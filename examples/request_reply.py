@@ -1,7 +1,8 @@
 """Request and reply: a message whose sender waits for the answer.
 
-A desk asks what things cost; a clerk, who may sit in another process or be written in another language, replies. The
-request is an ordinary message that any member of the clerk's group may get; the reply finds its way back by itself.
+A desk asks what things cost, and a clerk replies. The clerk may run in another process or be written in another
+language. The request is an ordinary message that any member of the clerk's group may receive; the reply is routed back
+to the sender automatically.
 
     python examples/request_reply.py
     python examples/request_reply.py --nameserver 127.0.0.1:9876

@@ -1,4 +1,4 @@
-"""Retry, and what becomes of a message that never works: the dead letters.
+"""Retries, and dead letters: what happens to a message that always fails.
 
 A handler that raises gets its message again, each time after a longer pause. After `max_deliveries` deliveries the
 broker moves the message to the dead letter topic of the group, where it can be inspected, repaired and sent again.
@@ -28,7 +28,7 @@ async def main(stage: Stage) -> None:
         invoice = json.loads(message.body)
         tell(f"  {invoice['id']}: delivery {message.delivery}")
         if invoice["id"] == "i-2" and message.delivery == 1:
-            raise ConnectionError("the ledger is locked just now")
+            raise ConnectionError("the ledger is locked at the moment")
         if invoice["amount"] < 0:
             raise ValueError("an invoice with a negative amount")
         await booked.put(invoice["id"])
@@ -48,7 +48,7 @@ async def main(stage: Stage) -> None:
 
 
 async def read_dead_letter(stage: Stage, group: str) -> Message:
-    """The first dead letter of a group; the topic comes into being with it."""
+    """Return the first dead letter of a group; it creates its topic."""
     async with Consumer(
         stage.nameserver,
         group=stage.name("morgue"),

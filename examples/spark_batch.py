@@ -1,7 +1,7 @@
 """A topic as a table: read with Spark in three lines, no connector jar.
 
-Some readings of sensors are sent, and one of them is no reading. Spark reads the topic and finds the hottest place;
-what cannot be decoded is set aside with the reason. Needs Java 17 and `pip install "eruca[spark]"`.
+Some sensor readings are sent, and one message that is not a reading. Spark reads the topic and finds the hottest
+place; messages that cannot be decoded are set aside with the reason. Needs Java 17 and `pip install "eruca[spark]"`.
 
     python examples/spark_batch.py
     python examples/spark_batch.py --nameserver 127.0.0.1:9876

@@ -18,10 +18,10 @@ PRICES = [("melon", 320, "fruit"), ("pear", 45, "fruit"), ("basil", 150, "herb")
 
 
 def main(stage: Stage) -> None:
-    """Write prices with Spark, and read them without."""
+    """Write prices with Spark, and read them without it."""
     topic = stage.name("prices")
     with Producer(stage.nameserver, group=stage.name("shop")) as producer:
-        producer.send(topic, b"the topic makes itself with its first message", tags="other")
+        producer.send(topic, b"the first message creates the topic", tags="other")
     with open_spark() as spark:
         frame = spark.createDataFrame(PRICES, "name string, cents int, kind string").selectExpr(
             "to_json(struct(name, cents)) AS body", "kind AS tags", "array(name) AS keys", "name AS shardingKey"

@@ -1,7 +1,7 @@
 """A topic as a stream: into Parquet files exactly once, with a restart in between and the lag in a group.
 
-The first run of the query reads what is there and ends. More is sent; the second run goes on from the checkpoint, where
-the first stopped. Needs Java 17 and `pip install "eruca[spark]"`.
+The first run of the query reads the messages that are there and ends. More messages are sent, and the second run
+continues from the checkpoint, where the first one stopped. Needs Java 17 and `pip install "eruca[spark]"`.
 
     python examples/spark_stream.py
     python examples/spark_stream.py --nameserver 127.0.0.1:9876
@@ -20,7 +20,7 @@ from eruca.sync import Outgoing, Producer
 
 
 def main(stage: Stage) -> None:
-    """Send, stream, send more, stream on."""
+    """Send, stream, send more, and stream again."""
     topic = stage.name("clicks")
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -34,11 +34,11 @@ def main(stage: Stage) -> None:
             clicks = spark.read.parquet(f"{directory}/clicks")
             distinct = clicks.select("body").distinct().count()
             tell(f"* Run {part + 1}: {clicks.count()} clicks in the files, {distinct} distinct.")
-    tell("* Nothing is missing, and nothing is there twice.")
+    tell("* Nothing is missing and nothing is duplicated.")
 
 
 def stream(spark: Any, stage: Stage, topic: str, directory: Path) -> None:
-    """Write what is new to Parquet, and end."""
+    """Write new messages to Parquet, and end."""
     from eruca.spark import commit_progress
 
     # Offsets are in the checkpoint; the group only gets a copy, so that its lag shows in `eruca offset show`.

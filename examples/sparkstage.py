@@ -18,10 +18,10 @@ _CONF = {
 
 @contextmanager
 def open_spark() -> Iterator[Any]:
-    """A session with two threads, which knows `rocketmq` by itself because the package is installed."""
+    """A session with two threads; it finds the `rocketmq` source because the package is installed."""
     from pyspark.sql import SparkSession
 
-    # In an activated environment this is so anyway; else workers take the first `python3` there is.
+    # Without an activated environment, workers would use the first `python3` on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]")
     for key, value in _CONF.items():

@@ -1,4 +1,4 @@
-"""What the examples share: their command line, and a broker to play with."""
+"""Shared by the examples: their command line, and a broker to play with."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from dataclasses import dataclass
 
 from eruca import ClientOptions
 
-# For a consumer of a topic that does not exist yet: it looks every half second instead of every half minute.
+# For consumers of a topic that does not exist yet: routes are refreshed every half second, not every half minute.
 IMPATIENT = ClientOptions(route_interval=0.5)
 
 
 def tell(line: str) -> None:
-    """Print a line of the story. It comes out whole, also when handlers in several threads tell at once."""
+    """Print a line of the story in one piece, even when handlers in several threads print at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where an example plays."""
+    """The cluster an example runs on."""
 
     nameserver: str
-    # Empty on a broker of our own; on yours it keeps the names of one run apart from everybody else's.
+    # Empty on the example's own broker; on yours it keeps the names of each run separate.
     suffix: str = ""
 
     def name(self, name: str) -> str:
-        """The name of a topic or a group in this run."""
+        """Return the name of a topic or a group in this run."""
         return name + self.suffix
 
 
@@ -45,18 +45,18 @@ def open_stage(story: str) -> Iterator[Stage]:
         "--nameserver",
         metavar="HOST:PORT",
         default=os.environ.get("NAMESRV_ADDR"),
-        help="the name server of a running cluster, Eruca or Apache RocketMQ 4.x (NAMESRV_ADDR says it too); "
+        help="the name server of a running cluster, Eruca or Apache RocketMQ 4.x (default: NAMESRV_ADDR); "
         "without one a broker is started inside this process, on free ports and with temporary files",
     )
     nameserver = parser.parse_args().nameserver
-    # The story tells what happens; the stack traces of handlers that fail on purpose would not make it clearer.
+    # The story describes what happens; stack traces of handlers that fail on purpose would only distract.
     logging.getLogger("eruca").setLevel(logging.CRITICAL)
     if nameserver:
-        tell(f"* The cluster is the one at {nameserver}.")
+        tell(f"* Using the cluster at {nameserver}.")
         yield Stage(nameserver, "-" + secrets.token_hex(3))
         return
     from eruca.testing import EmbeddedBroker
 
     with EmbeddedBroker(hurry=True) as broker:
-        tell("* A broker was started for this story. It is in a hurry: retries and check-backs come at once.")
+        tell("* A broker was started for this example. It is in a hurry: retries and transaction checks come at once.")
         yield Stage(broker.nameserver)

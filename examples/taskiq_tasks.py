@@ -1,6 +1,6 @@
 """taskiq with Eruca as its broker: tasks are messages, workers are the members of a group.
 
-This starts a real worker process (`taskiq worker taskiq_tasks:broker`), gives it some tasks, and shows what it says.
+This starts a real worker process (`taskiq worker taskiq_tasks:broker`), sends it some tasks, and shows its output.
 When a worker dies in the middle of a task, the next one gets the task again.
 
     pip install "eruca[taskiq]"
@@ -20,13 +20,13 @@ from stage import open_stage, tell
 
 from eruca.integrations.taskiq import ErucaBroker
 
-# Both sides import this module, and find the cluster by NAMESRV_ADDR.
+# Both sides import this module and find the cluster through NAMESRV_ADDR.
 broker = ErucaBroker(topic=os.environ.get("TASKS_TOPIC", "mails"))
 
 
 @broker.task("send_mail")
 async def send_mail(to: str, text: str) -> None:
-    """What a worker does."""
+    """A task that a worker runs."""
     tell(f"  worker: mail to {to}: {text}")
 
 
@@ -37,7 +37,7 @@ def add(numbers: list[int]) -> None:
 
 
 async def give_tasks() -> int:
-    """Send tasks; gives how many."""
+    """Send tasks; returns how many."""
     await broker.startup()
     await send_mail.kiq("ada", "your order is on its way")
     await send_mail.kiq("bob", text="so is yours")
@@ -47,7 +47,7 @@ async def give_tasks() -> int:
 
 
 def run_worker() -> subprocess.Popen[str]:
-    """Start a worker; what it prints comes through the pipe."""
+    """Start a worker; its output comes through the pipe."""
     command = [sys.executable, "-m", "taskiq", "worker", "--workers", "1", "--log-level", "WARNING"]
     return subprocess.Popen(
         [*command, "taskiq_tasks:broker"], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True
@@ -55,7 +55,7 @@ def run_worker() -> subprocess.Popen[str]:
 
 
 def main() -> None:
-    """Give tasks, and watch the worker until it has done them."""
+    """Send tasks, and watch the worker until it has done them."""
     count = asyncio.run(give_tasks())
     tell(f"* {count} tasks were sent.")
     worker = run_worker()

@@ -69,6 +69,20 @@ AWKWARD = (
     r"\bgoes before the others\b",
     r"\bgoes over this change\b",
     r"\bat most so many\b",
+    r"what is not there is named",
+    r"no name server is named",
+    r"\bhas to say what that is\b",
+    r"\bit will notice by itself\b",
+    r"\bhow it came to that\b",
+    r"\bleft to its fate\b",
+    r"\bend what they began\b",
+    r"\bcould be asked: ",
+    r"\bone a process\b",
+    r"\bone session a process\b",
+    r"\bas it came: nothing of it\b",
+    r"\bdecodes and checks them himself\b",
+    r"\bfigure that has taken\b",
+    r"\bmakes itself with\b",
 )
 GAP = r"""(?:\s|"\s*\n\s*f?"|\n\s*\#)+"""
 AWKWARD_PHRASE = re.compile("|".join(AWKWARD).replace(" ", GAP))

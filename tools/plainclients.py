@@ -4,11 +4,11 @@ A plain client has the signatures and docstrings of its async twin, so they are 
 each client this writes one module of `eruca._client.sync`. A generated method makes the same call of the twin, in the
 event loop of the plain clients, and waits for the result.
 
-What differs is written by hand, in the base class of the generated one. A method `_plain_NAME` there is what the
-generated method NAME calls instead of the twin; its return type, and its docstring if it has one, replace those of the
-twin. A method `_plain_NAME` for an argument NAME of the constructor converts that argument. What the docstring of the
-base class says after its first paragraph is added to the docstring of the client. A type that both modules know is the
-one of the base class's module.
+Differences are written by hand, in the base class of the generated one. The generated method NAME calls a method
+`_plain_NAME` of that class instead of the twin, if there is one; its return type, and its docstring if it has one,
+replace those of the twin. A method `_plain_NAME` for an argument NAME of the constructor converts that argument. The
+docstring of the base class, without its first paragraph, is added to the docstring of the client. A type that both
+modules know is taken from the base class's module.
 """
 
 from __future__ import annotations
@@ -88,15 +88,15 @@ class Module:
         }
 
     def knows(self, name: str) -> bool:
-        """Is this the name of something in this module?"""
+        """Return whether this is the name of something in this module."""
         return name in self.imported or name in self.modules or name in self._defined
 
     def find_class(self, name: str) -> ast.ClassDef:
-        """The class of this name."""
+        """Return the class of this name."""
         return next(node for node in self._tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
     def write_import(self, name: str) -> str:
-        """The line that imports a name as this module knows it."""
+        """Return the line that imports a name as this module knows it."""
         if name in self.modules:
             return f"import {name}"
         return f"from {self.imported.get(name, self.name)} import {name}"
@@ -118,7 +118,7 @@ class Writer:
         self._overloaded: set[str] = set()
 
     def write(self) -> str:
-        """The source of the module, not yet formatted."""
+        """Return the source of the module, not yet formatted."""
         client = self._client
         methods = [self._write_init(), *(self._write_method(node) for node in self._list_methods())]
         lines = [
@@ -154,7 +154,7 @@ class Writer:
 
     def _write_init(self) -> str:
         init = next(node for node in _list_functions(self._class) if node.name == "__init__")
-        # The twin reads and checks its arguments in the caller's thread, so nothing has to be read before.
+        # The twin reads and checks its arguments in the caller's thread, so nothing has to be read beforehand.
         given = ", ".join(self._list_arguments(init, reads_ahead=False))
         return f"{self._write_head(init, init)}\n    super().__init__(Async{self._client.name}({given}))"
 
@@ -164,7 +164,7 @@ class Writer:
         if "overload" in decorators:
             self._imports.add("from typing import overload")
             head = self._write_head(node, node)
-            # The first one is for a literal that is also what the next one takes, as in the async class.
+            # The first overload is for a literal that the next one also accepts, as in the async class.
             if node.name not in self._overloaded:
                 head = head.replace("(", "(  # type: ignore[overload-overlap]\n", 1)
             self._overloaded.add(node.name)
@@ -182,7 +182,7 @@ class Writer:
         )
 
     def _write_head(self, node: Function, returning: Function) -> str:
-        """The line with `def`: the arguments of one function, and the return type of it or of another."""
+        """Return the line with `def`: the arguments of one function, and the return type of it or of another."""
         self._note_names(node.args)
         returns = ""
         if returning.returns is not None:
@@ -204,7 +204,7 @@ class Writer:
         if f"{_BY_HAND}{node.name}" in self._by_hand:
             return f"return self.{_BY_HAND}{node.name}" + ("" if "property" in decorators else f"({given})")
         if decorators - {"property"}:
-            raise ValueError(f"{node.name} has {decorators}: {_BY_HAND}{node.name} has to say what that is")
+            raise ValueError(f"{node.name} has {decorators}: define {_BY_HAND}{node.name} for it")
         if "property" in decorators:
             return self._write_return(node, f"self._call(lambda: self._twin.{node.name})")
         work = f"self._twin.{node.name}({given})"
@@ -223,11 +223,11 @@ class Writer:
             case "list[Message]":
                 return f"return [Message(message, self) for message in {call}]"
         if "Message" in re.findall(r"\w+", returns):
-            raise ValueError(f"{node.name} returns {returns}: {_BY_HAND}{node.name} has to say what that is")
+            raise ValueError(f"{node.name} returns {returns}: define {_BY_HAND}{node.name} for it")
         return f"return {call}"
 
     def _list_arguments(self, node: Function, *, reads_ahead: bool = True) -> list[str]:
-        """What the twin is called with."""
+        """Return the arguments of the call of the twin."""
         arguments = node.args
         given = [self._convert(each, reads_ahead) for each in arguments.args[1:]]
         given += [f"{each.arg}={self._convert(each, reads_ahead)}" for each in arguments.kwonlyargs]
@@ -248,7 +248,7 @@ class Writer:
 
 
 def make_plain(docstring: str) -> str:
-    """A docstring for plain code."""
+    """Return a docstring for plain code."""
     for pattern, replacement in _PLAIN_WORDS:
         docstring = pattern.sub(replacement, docstring)
     return docstring
@@ -267,7 +267,7 @@ def _indent(text: str) -> str:
 
 
 def format_source(source: str, path: Path) -> str:
-    """The source as the linter wants it."""
+    """Return the source as the linter formats it."""
     for command in ("check --fix --exit-zero", "format"):
         call = [sys.executable, "-m", "ruff", *command.split(), "--quiet", "--stdin-filename", str(path), "-"]
         source = subprocess.run(call, input=source, capture_output=True, text=True, check=True).stdout
@@ -275,7 +275,7 @@ def format_source(source: str, path: Path) -> str:
 
 
 def main() -> int:
-    """Write the modules that changed; with `--check` only name them, and return 1 if there are any."""
+    """Write the modules that changed; with `--check`, only list them and return 1 if there are any."""
     is_check = "--check" in sys.argv[1:]
     stale = []
     for client in CLIENTS:

@@ -1,4 +1,4 @@
-"""This checkout beside an earlier one whose modules have other names: each measures itself, in turns, row by row."""
+"""Compares this checkout with an earlier one whose modules differ: each measures itself, alternately, row by row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROGRAM = Path(__file__).with_name("rows.py")
 def compare_rows(run: Run, name: str, sizes: Mapping[str, float], *, lives: int) -> None:
     """Measure the rows that both checkouts have, with their own code for them and the same sizes for both.
 
-    Processes that do the same differ a little for as long as they live, so each side lives several times.
+    Processes that do the same work differ a little throughout their lives, so each side is started several times.
     """
     assert run.before is not None
     for _ in range(1 if run.quick else lives):
@@ -44,7 +44,7 @@ class Rows(Protocol):
         """Measure the row that is ready."""
 
     def skip(self) -> None:
-        """Leave the row that is ready."""
+        """Skip the row that is ready."""
 
 
 def compare_sides(run: Run, now: Rows, before: Rows, *, lives: int) -> None:
@@ -76,7 +76,7 @@ class _Process:
         self._said = directory.with_suffix(".err")
         with open(self._said, "wb") as errors:
             self._process = subprocess.Popen(
-                # The folder of the program is not to be a place for modules, and the checkout is.
+                # Modules are imported from the checkout, not from the folder of the program.
                 [str(python), "-P", str(_PROGRAM), name, str(directory), json.dumps(sizes)],
                 cwd=checkout,
                 env={**make_environment(python), "PYTHONPATH": str(checkout)},

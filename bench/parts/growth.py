@@ -23,11 +23,11 @@ def read_anonymous_kib() -> int:
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1])
-    raise LookupError("this kernel does not tell anonymous memory apart")
+    raise LookupError("this kernel does not report anonymous memory")
 
 
 def grow(store: MessageStore, workload: Workload, goal: int) -> int:
-    """Append until the log has `goal` bytes; the most memory that was seen on the way."""
+    """Append until the log has `goal` bytes; returns the peak memory."""
     most = 0
     looked = store.log.tail
     number = looked  # keys differ from those before
@@ -43,7 +43,7 @@ def grow(store: MessageStore, workload: Workload, goal: int) -> int:
 
 
 def main() -> None:
-    """Grow the store, open it twice, print what was seen."""
+    """Grow the store, open it twice, and print the results."""
     root = Path(sys.argv[1])
     sizes = [int(text) * 1024 * 1024 for text in sys.argv[2:]]
     workload = Workload(1024)

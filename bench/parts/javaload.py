@@ -1,4 +1,4 @@
-"""The load program of the Java peer, and servers for it: what the benchmarks of brokers share."""
+"""Shared by the broker benchmarks: the load program of the Java peer, and servers for it."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Load:
     aimed: bool = True
 
     def count_for(self, run: Run) -> int:
-        """How many messages a run takes."""
+        """Return the number of messages for a run."""
         return run.scale(self.count)
 
 
-# Java gets time to compile what it does often.
+# Gives the JVM time to compile hot code.
 WARM_UP: Final = ("warm-up", "sync", 40_000, ("--threads", "16", "--size", "128"))
 
 
 class _LongLived(Peer):
-    """The official jars with the flags of a server that stays, not those of a test that is soon over."""
+    """The official jars with flags for a long-running server, not for a short test."""
 
     def command(self, main: str, *arguments: str, home: Path, heap: str = "256m") -> list[str]:
         """The command line that runs a main class with all its files below `home`."""

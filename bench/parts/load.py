@@ -1,4 +1,4 @@
-"""What every Python load program shares: its arguments, its clock, and the ways to keep messages in flight.
+"""Shared by all Python load programs: arguments, clocks, and ways to keep messages in flight.
 
 The programs run in the environments of clients we do not own, so this needs nothing but Python itself. Each prints one
 JSON object: messages, failures, and the wall and CPU seconds of the measured part, which a warm-up precedes.
@@ -114,7 +114,7 @@ class Turns:
     """Hands out the messages of a part to the next sender, until all are sent or the time is over."""
 
     def __init__(self, count: int, deadline: float) -> None:
-        # Taking the next of an iterator of C is one step, so that threads need no lock.
+        # `next` of an iterator written in C is atomic, so threads need no lock.
         self._numbers = iter(range(count))
         self._deadline = deadline
 
@@ -128,7 +128,7 @@ class Turns:
 
 
 class Outcome:
-    """Counts what became of the messages of a part; threads may share it."""
+    """Counts successes and failures of a part; threads may share it."""
 
     def __init__(self) -> None:
         self._sent = itertools.count()

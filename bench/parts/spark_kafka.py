@@ -51,7 +51,7 @@ class KafkaJars:
 
     @property
     def connector_version(self) -> str:
-        """The version of the connector, which is that of the Spark it was made with."""
+        """The version of the connector, which is the version of Spark it was built for."""
         return _find_version(self.connector, _CONNECTOR)
 
 
@@ -61,7 +61,7 @@ def _find_version(jars: Iterator[Path] | tuple[Path, ...], name: str) -> str:
 
 
 def fetch_jars() -> KafkaJars:
-    """Fetch what is not there from an earlier run. Raises BenchError."""
+    """Fetch the jars that an earlier run has not fetched. Raises BenchError."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "eruca-bench"
     cache.mkdir(parents=True, exist_ok=True)
     with _locked(cache / ".kafka"):
@@ -72,7 +72,7 @@ def fetch_jars() -> KafkaJars:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Two runs do not fetch into one folder."""
+    """Keep two runs from fetching into the same folder."""
     with open(path, "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -120,9 +120,9 @@ class KafkaBroker(JavaProcess):
             "listeners": f"PLAINTEXT://{LOOPBACK}:{self.port},CONTROLLER://{LOOPBACK}:{self.port + 1}",
             "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}",
             "log.dirs": home / "data",
-            # They are made before they are used.
+            # Topics are created explicitly.
             "auto.create.topics.enable": "false",
-            # There is only this one.
+            # There is only one broker.
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
@@ -147,14 +147,14 @@ class KafkaBroker(JavaProcess):
 
 
 def make_kafka_topic(session: Any, address: str, name: str, partitions: int) -> None:
-    """Make a topic, with the client that the session has for its connector, and wait until it can be used."""
+    """Create a topic with the client of the session's connector, and wait until it can be used."""
     kafka, optional = session._jvm.org.apache.kafka, session._jvm.java.util.Optional
     admin = kafka.clients.admin.Admin.create({"bootstrap.servers": address})
     try:
         topic = kafka.clients.admin.NewTopic(name, optional.of(partitions), optional.empty())
         admin.createTopics([topic]).all().get()
-        # Who writes while some partitions have no leader yet may have the first of two requests refused and the second
-        # one taken, and then never gets the first one in. Asking a leader for its offset waits until it is one.
+        # If some partitions have no leader yet, a writer may have its first request rejected and its second accepted;
+        # the first one can then never succeed. Asking for the offsets waits until every partition has a leader.
         latest = kafka.clients.admin.OffsetSpec.latest()
         places = {kafka.common.TopicPartition(name, number): latest for number in range(partitions)}
         admin.listOffsets(places).all().get()

@@ -1,4 +1,4 @@
-"""A store of records of the size that the facts were measured with, written by the store itself."""
+"""Fills a store with records of the size used for the published figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eruca._wire.record import Record
 TOPIC = "BenchStore"
 QUEUES = 14
 BODY_BYTES = 207
-# What a record has beside its body, with a number of seven digits: its fields, the topic, three properties.
+# Besides its body (with a number of seven digits), a record has its fields, the topic and three properties.
 RECORD_BYTES = 171 + BODY_BYTES
 _SEGMENT_BYTES = 268_435_456
 _BATCH = 2000

@@ -1,4 +1,4 @@
-"""The messages and the store every store benchmark uses: as a broker would have them."""
+"""The messages and the store used by all store benchmarks, as a broker would have them."""
 
 from __future__ import annotations
 

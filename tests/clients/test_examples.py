@@ -19,7 +19,7 @@ SECONDS_MAX = PATIENCE_S
 # What each must say: these lines, in this order, with others in between.
 STORIES: dict[str, list[str]] = {
     "order_life": [
-        r"\* 6 orders were placed, paid and done, all mixed",
+        r"\* 6 orders were sent step by step, interleaved",
         r"  (Ada|Bob): o-3 placed",
         r"  (Ada|Bob): o-3 paid: the bank does not answer",
         r"  (Ada|Bob): o-3 paid",
@@ -29,7 +29,7 @@ STORIES: dict[str, list[str]] = {
     "payment_transaction": [
         r"\* The process that took the payment of carla died after booking",
         r"\* The process that took the payment of dora died before booking",
-        r"\* Who paid has points, and nobody else: anna 3, ben 0, carla 5, dora 0.",
+        r"\* Only those who paid have points: anna 3, ben 0, carla 5, dora 0.",
     ],
     "retry_to_dead_letter": [
         r"\* Three invoices were sent.",
@@ -40,8 +40,8 @@ STORIES: dict[str, list[str]] = {
     "async_for": [
         r"\* Sent three pages as one batch.",
         r"  not now: kind regards",
-        r"  read: kind regards \(came again\)",
-        r"\* All five letters were read, and no advert.",
+        r"  read: kind regards \(delivered again\)",
+        r"\* All five letters were read, and no adverts.",
     ],
     "plain": [
         r"\* Five readings were sent",
@@ -56,7 +56,7 @@ STORIES: dict[str, list[str]] = {
     "celery_tasks": [
         r"\* 3 tasks were sent.",
         r"  worker: the adding machine is warming up",
-        r"  worker: 1 \+ 2 \+ 3 = 6, at the second try",
+        r"  worker: 1 \+ 2 \+ 3 = 6, on the second try",
         r"\* All tasks are done, and the worker was told to stop.",
     ],
     "taskiq_tasks": [
@@ -68,7 +68,7 @@ STORIES: dict[str, list[str]] = {
 ASIDES = {
     "payment_transaction": {
         "* anna paid 30.",
-        "* ben did not pay: the card of ben is not good for 70.",
+        "* ben did not pay: the card of ben does not cover 70.",
         "  The broker asks about the payment of carla: commit.",
         "  The broker asks about the payment of dora: rollback.",
     },
@@ -111,7 +111,7 @@ def test_every_example_is_here() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_example_alone(name: str) -> None:
     said = run_example(name)
-    assert said.startswith("* A broker was started for this story.")
+    assert said.startswith("* A broker was started for this example.")
     check_story(name, said)
 
 
@@ -119,7 +119,7 @@ def test_example_alone(name: str) -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_example_on_a_cluster(name: str, cluster: Cluster) -> None:
     said = run_example(name, "--nameserver", cluster.name_server)
-    assert said.startswith(f"* The cluster is the one at {cluster.name_server}.")
+    assert said.startswith(f"* Using the cluster at {cluster.name_server}.")
     check_story(name, said)
 
 

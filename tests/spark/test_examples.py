@@ -28,7 +28,7 @@ STORIES: dict[str, list[str]] = {
         r"\* Run 1: 100 clicks in the files, 100 distinct\.",
         r"  100 new clicks in 2 batches",
         r"\* Run 2: 200 clicks in the files, 200 distinct\.",
-        r"\* Nothing is missing, and nothing is there twice\.",
+        r"\* Nothing is missing and nothing is duplicated\.",
     ],
     "spark_sink": [
         r"\* Spark sent 4 prices\.",
@@ -73,7 +73,7 @@ def test_every_example_is_here() -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_example_alone(name: str) -> None:
     first, *lines = run_example(name)
-    assert first.startswith("* A broker was started for this story.")
+    assert first.startswith("* A broker was started for this example.")
     check_story(name, lines)
 
 
@@ -81,7 +81,7 @@ def test_example_alone(name: str) -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_example_on_a_cluster(name: str, cluster: Cluster) -> None:
     first, *lines = run_example(name, "--nameserver", cluster.name_server)
-    assert first == f"* The cluster is the one at {cluster.name_server}."
+    assert first == f"* Using the cluster at {cluster.name_server}."
     check_story(name, lines)
 
 

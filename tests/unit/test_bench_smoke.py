@@ -297,5 +297,5 @@ def test_a_measured_program_is_not_configured_by_the_environment(monkeypatch: py
 def test_an_earlier_checkout_must_be_set_up_and_known_to_the_benchmark(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="has no environment"):
         find_python(tmp_path)
-    with pytest.raises(BenchError, match="up cannot be measured beside another checkout"):
+    with pytest.raises(BenchError, match="up cannot be compared with another checkout"):
         run_bench("up", Console(), quick=True, before=tmp_path)

@@ -68,7 +68,7 @@ public final class Load {
         return options.containsKey(name) ? (int) Double.parseDouble(options.get(name)) : otherwise;
     }
 
-    /** Create the topics (with commas between them) with so many queues each. */
+    /** Create the topics (separated by commas), each with this number of queues. */
     private void create() throws Exception {
         DefaultMQAdminExt admin = new DefaultMQAdminExt();
         admin.setNamesrvAddr(options.get("name-server"));
@@ -88,7 +88,7 @@ public final class Load {
         return producer;
     }
 
-    /** Fill a topic for those who consume it. */
+    /** Fill a topic for the consumers. */
     private void fill() throws Exception {
         DefaultMQProducer producer = startProducer();
         for (int sent = 0; sent < count; sent += BATCH) {

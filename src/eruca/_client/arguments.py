@@ -1,4 +1,4 @@
-"""Checks of arguments that users pass to clients: errors name the argument and are raised where it is passed."""
+"""Checks of arguments that users pass to clients; an error names the argument and is raised at the call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_type(name: str, value: object, *kinds: type) -> None:
 
 
 def check_count(name: str, value: int, *, at_least: int = 1, at_most: int | None = None) -> int:
-    """Return a whole number. Raises ConfigError when it is something else, or out of bounds."""
+    """Return a whole number. Raises ConfigError if it is something else or out of bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{name}={value!r:.80}: expected an int, not {type(value).__name__}")
     if value < at_least or (at_most is not None and value > at_most):

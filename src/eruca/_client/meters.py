@@ -42,9 +42,9 @@ class ConsumeMeter:
     """Counts what one consumer group consumes from a topic."""
 
     def __init__(self, group: str, topic: str) -> None:
-        self._done = REGISTRY.counter("consumed_total", "Messages handlers are done with", group=group, topic=topic)
+        self._done = REGISTRY.counter("consumed_total", "Messages handled successfully", group=group, topic=topic)
         self._failed = REGISTRY.counter(
-            "consume_failures_total", "Messages handlers failed on", group=group, topic=topic
+            "consume_failures_total", "Messages whose handler failed", group=group, topic=topic
         )
         self._seconds = REGISTRY.histogram("handle_seconds", "Time a handler takes", group=group, topic=topic)
 

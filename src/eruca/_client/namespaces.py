@@ -17,7 +17,7 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 def wrap(namespace: str, name: str) -> str:
-    """A topic or group as the broker knows it."""
+    """Return a topic or group as the broker knows it."""
     if not namespace or is_system_topic(name) or name.startswith(_SYSTEM_GROUP_PREFIX):
         return name
     prefix, rest = _split(name)
@@ -25,13 +25,13 @@ def wrap(namespace: str, name: str) -> str:
 
 
 def wrap_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
-    """A queue as the broker knows it."""
+    """Return a queue as the broker knows it."""
     topic = wrap(namespace, queue.topic)
     return queue if topic == queue.topic else MessageQueue(queue.broker_name, queue.queue_id, topic)
 
 
 def unwrap(namespace: str, name: str) -> str:
-    """A topic or group as the user knows it."""
+    """Return a topic or group as the user knows it."""
     if not namespace:
         return name
     prefix, rest = _split(name)
@@ -39,7 +39,7 @@ def unwrap(namespace: str, name: str) -> str:
 
 
 def unwrap_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
-    """A queue as the user knows it."""
+    """Return a queue as the user knows it."""
     topic = unwrap(namespace, queue.topic)
     return queue if topic == queue.topic else MessageQueue(queue.broker_name, queue.queue_id, topic)
 

@@ -64,7 +64,7 @@ class ClientOptions:
     def __post_init__(self) -> None:
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError(
-                "an access key needs a secret key, and the other way round",
+                "an access key needs a secret key, and vice versa",
                 hint="set both, or neither: access_key= and secret_key=, ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY",
             )
         for name in ("nameservers", "address_server", "access_key", "namespace", "instance", "ip"):

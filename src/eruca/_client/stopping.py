@@ -24,11 +24,11 @@ class Client(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin."""
+        """Start."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End cleanly."""
+        """Stop cleanly."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -71,7 +71,7 @@ class _Termination:
 
     def take(self, number: signal.Signals) -> None:
         """Handle a signal: let the clients stop."""
-        log.info("%s: the clients end what they began", number.name)
+        log.info("%s: the clients finish their work and stop", number.name)
         self.number = number
         self.came.set()
 
@@ -121,7 +121,7 @@ async def _wait_for_first(*events: asyncio.Event) -> None:
 
 @contextmanager
 def _watch_signals() -> Iterator[_Termination | None]:
-    """Yield what handles signals that would otherwise end the program; None if this thread does not receive signals."""
+    """Yield the handler of signals that would otherwise end the program; None if this thread receives no signals."""
     loop = asyncio.get_running_loop()
     termination = _terminations.get(loop)
     if termination is None and threading.current_thread() is threading.main_thread():

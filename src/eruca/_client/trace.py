@@ -48,7 +48,7 @@ _GOODBYE_SECONDS = 1.0
 # The keys of a trace message share its properties with its id and others. Java does not check this: the broker rejects
 # a body full of short records with long keys.
 _KEYS_BYTES_MAX = PROPERTIES_BYTES_MAX - 2048
-# How often sending a trace message is tried, and how long a try may take.
+# How many times a trace message is tried, and how long each try may take.
 _TRIES = 3
 _TIMEOUT_MS = 5000
 _STATES = {TRANSACTION_COMMIT: "COMMIT_MESSAGE", TRANSACTION_ROLLBACK: "ROLLBACK_MESSAGE"}
@@ -118,7 +118,7 @@ class TraceDispatcher:
         """Take a record; it is sent within `flush_ms`, or dropped if there is no room for it."""
         if self._closed or len(self._records) >= self._queue_max:
             self.dropped += 1
-            self._reporter.report("full", f"trace records for {self.topic} come too fast or too late and are dropped")
+            self._reporter.report("full", f"trace records for {self.topic} are dropped: too many, or too late")
             return
         self._records.append(record)
         if self._task is None or self._task.done():
@@ -286,7 +286,7 @@ class ConsumeTrace:
         self._group = unwrap(session.options.namespace, group)
 
     def before_consume(self, messages: list[Message]) -> object:
-        """Record that a handler begins; returns the id that all records of this call share."""
+        """Record that a handler starts; returns the id shared by all records of this call."""
         request_id = self._session.unique_ids.create()
         now_ms = self._session.clock.now_ms()
         for message in self._list_traced(messages):
@@ -321,7 +321,7 @@ class ConsumeTrace:
             )
 
     def _list_traced(self, messages: list[Message]) -> list[Message]:
-        # A message that was sent to a broker without trace is not traced when it is consumed either.
+        # A message that was sent to a broker without tracing is not traced when it is consumed either.
         return [message for message in messages if message.all_properties.get(TRACE_ON) != "false"]
 
     async def close(self) -> None:

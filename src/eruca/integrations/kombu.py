@@ -4,16 +4,17 @@
     app = Celery("shop", broker="eruca://127.0.0.1:9876")
 
 or with settings alone: `broker_transport = "eruca.integrations.kombu:Transport"` and the same URL. kombu has no entry
-point for transports and accepts no module path in a URL.
+point for transports and does not accept a module path in a URL.
 
 A Celery queue is a topic, and its workers are the members of one consumer group. When Celery acknowledges a task, the
-message is acknowledged. Delivery is at least once: what a worker had not acknowledged when it died is delivered again,
-together with what follows it in the same queue of the topic. What a worker has not acknowledged when it stops cleanly
-is given back. A rejected message is delivered again after a second if Celery wants it requeued; otherwise it becomes a
-dead letter of the group, and so does a message that kombu did not write. Times (`eta`, `countdown`) are kept by the
-worker, as with other brokers. Exchanges are direct or topic. Bindings are known only to the process that declared them,
-so sender and worker declare the same queues, as Celery does. There is no fanout, and so no remote control (`celery
-inspect`). The pools prefork, threads and solo work; gevent and eventlet, which replace threads by greenlets, do not.
+message is acknowledged. Delivery is at least once: if a worker dies, its unacknowledged messages are delivered again,
+together with the messages after them in the same queue of the topic. A worker that stops cleanly returns its
+unacknowledged messages to the broker. A rejected message is delivered again after a second if Celery wants it requeued;
+otherwise it becomes a dead letter of the group, and so does a message that kombu did not write. Times (`eta`,
+`countdown`) are kept by the worker, as with other brokers. Exchanges are direct or topic. Bindings are known only to
+the process that declared them, so sender and worker declare the same queues, as Celery does. There is no fanout, and so
+no remote control (`celery inspect`). The pools prefork, threads and solo work; gevent and eventlet, which replace
+threads by greenlets, do not.
 
 Options in `broker_transport_options`: `nameservers` (several, instead of the one in the URL), `queue_name_prefix`,
 `group_prefix` ("celery"), `client_options` (a ClientOptions), `send_timeout` (seconds).
@@ -65,7 +66,7 @@ _LOOK_UP_S = 1.0
 class _Source:
     """The messages of one topic, for one channel: a consumer, and one message that waits to be taken.
 
-    Only one, because what waits in the consumer itself is let go when its queue becomes another member's.
+    Only one, because messages that wait in the consumer itself are dropped when another member takes over its queue.
     """
 
     def __init__(self, thread: LoopThread, consumer: Consumer, arrived: threading.Event) -> None:
@@ -127,7 +128,7 @@ async def _bury(message: Message) -> None:
 
 
 class Channel(virtual.Channel):  # type: ignore[misc]
-    """A channel of kombu; it acknowledges the messages it took."""
+    """A kombu channel; it acknowledges the messages it took."""
 
     from_transport_options = (*virtual.Channel.from_transport_options, "queue_name_prefix", "group_prefix")
     queue_name_prefix = ""
@@ -174,8 +175,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def _read(self, message: Message) -> dict[str, Any] | None:
         """Return what kombu sent; None for a message that kombu did not write, which becomes a dead letter.
 
-        It must not stay either: neither done nor given back, it would come again with every start of a worker, and all
-        that comes behind it in its queue would, too.
+        Ignoring it is not enough: a message that is neither acknowledged nor returned would be delivered again
+        whenever a worker starts, with all messages after it in its queue.
         """
         try:
             payload: dict[str, Any] = loads(message.body.decode())
@@ -244,7 +245,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self.connection.arrived.set()
 
     def _restore(self, message: Any) -> None:
-        """Give back what was taken and not acknowledged; kombu calls this when a channel closes."""
+        """Return an unacknowledged message to the broker; kombu calls this when a channel closes."""
         taken = self._taken.pop(message.delivery_tag, None)
         if taken is None:
             return
@@ -252,14 +253,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self.connection.run(taken.retry(delay_level=_REQUEUE_LEVEL))
         except ErucaError as error:
             # Nothing is lost: the broker delivers it to the next owner of the queue.
-            _log.warning("messages that were not acknowledged could not be given back: %s", error)
+            _log.warning("unacknowledged messages could not be returned to the broker: %s", error)
             self._taken.clear()
 
     def close(self) -> None:
-        """Give back what was not acknowledged, commit the rest, leave the groups."""
+        """Return unacknowledged messages to the broker, commit the rest, and leave the groups."""
         sources = list(self._sources.values())
         if self.connection is not None and not self.connection.verify_connection(self.connection):
-            self._taken.clear()  # the copy of a forked process; the messages are the parent's
+            self._taken.clear()  # a copy in a forked process; the messages belong to the parent
             sources = []
         super().close()
         self._sources.clear()
@@ -268,7 +269,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
 
 class Transport(virtual.Transport):  # type: ignore[misc]
-    """A connection of kombu to a cluster of Eruca or Java brokers."""
+    """A kombu connection to a cluster of Eruca or Java brokers."""
 
     Channel = Channel
     default_port = 9876
@@ -321,7 +322,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     async def _connect(self, producer: Producer) -> None:
         await producer.start()
         try:
-            # Whether the topic exists or not: a name server answered.
+            # It does not matter whether the topic exists: a name server answered.
             with contextlib.suppress(NoRoute):
                 await producer.list_queues("celery")
         except BaseException:
@@ -333,7 +334,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         super().close_connection(connection)
         producer, self._producer = self._producer, None
         if producer is not None:
-            with contextlib.suppress(ClientClosed):  # the connection of a forked process is the parent's
+            with contextlib.suppress(ClientClosed):  # the connection of a forked process belongs to the parent
                 self.run(producer.close())
 
     def verify_connection(self, connection: Any) -> bool:

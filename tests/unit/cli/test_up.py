@@ -182,7 +182,7 @@ listenPrt = {broker_port}
         # A broker that said goodbye is not in the route any more.
         said = nameserver.run("tail", "hello").stderr
         assert f"topic hello has no route: name server 127.0.0.1:{port} does not know it" in said
-        assert "no broker is registered there" in said
+        assert "no broker is registered with it" in said
         status, said = nameserver.end()
         assert status == 0
         assert "serverWorkerThreads has no effect here" in said

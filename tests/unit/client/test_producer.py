@@ -550,7 +550,7 @@ async def test_no_name_server(scripted: ScriptedCluster, make_producer: MakeProd
 @pytest.mark.usefixtures("no_nameservers")
 async def test_no_name_server_is_named(make_producer: MakeProducer) -> None:
     producer = await make_producer("")
-    with pytest.raises(NetError, match="no name server is named"):
+    with pytest.raises(NetError, match="no name server is configured"):
         await producer.send("orders", b"x")
 
 

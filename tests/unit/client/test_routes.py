@@ -295,7 +295,7 @@ async def test_no_name_server_answers(
 
 @pytest.mark.usefixtures("no_nameservers")
 async def test_no_name_server_is_named(caller: Caller) -> None:
-    with pytest.raises(NetError, match=r'no name server is named.*Producer\("127\.0\.0\.1:9876".*NAMESRV_ADDR'):
+    with pytest.raises(NetError, match=r'no name server is configured.*Producer\("127\.0\.0\.1:9876".*NAMESRV_ADDR'):
         await make_routes(caller, "").get("T")
 
 
@@ -308,13 +308,13 @@ async def test_a_missing_topic_with_near_names(routes: Routes, scripted: Scripte
         await routes.get_for_send("order")
     text = str(caught.value)
     assert f"topic order has no route: name server {scripted.address} does not know it" in text
-    assert "brokers there do not create topics automatically" in text
+    assert "its brokers do not create topics automatically" in text
     assert "did you mean orders?" in text
     assert f"eruca send -n {scripted.address} order BODY" in text
 
 
 async def test_a_missing_topic_where_no_broker_is(routes: Routes) -> None:
-    with pytest.raises(NoRoute, match="no broker is registered there"):
+    with pytest.raises(NoRoute, match="no broker is registered with it"):
         await routes.get_for_send("orders")
 
 

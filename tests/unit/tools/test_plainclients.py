@@ -44,5 +44,5 @@ def test_a_method_that_needs_thought_is_refused() -> None:
     writer = Writer(CLIENTS[0])
     tree = ast.parse('class Producer:\n    async def find(self) -> dict[str, Message]:\n        """Find."""')
     method = tree.body[0].body[0]  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match="_plain_find has to say what that is"):
+    with pytest.raises(ValueError, match="define _plain_find for it"):
         writer._write_method(method)

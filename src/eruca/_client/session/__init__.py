@@ -1,1 +1,1 @@
-"""What the clients of one process share: connections, routes, heartbeats, and the calls they make."""
+"""State shared by the clients of one process: connections, routes, heartbeats, and the requests they make."""

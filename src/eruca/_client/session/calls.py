@@ -1,4 +1,4 @@
-"""Questions to name servers and brokers, typed: each function is one request and what its answer means."""
+"""Typed requests to name servers and brokers: each function sends one request and interprets the answer."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ from eruca.errors import ErucaError, NetError, RequestRefused, WireError
 
 _HINTS = {
     ResponseCode.SYSTEM_BUSY: "the broker is busy; try again in a moment",
-    ResponseCode.SERVICE_NOT_AVAILABLE: "is the broker's disk full, or is it a slave? Its log says which",
-    ResponseCode.NO_PERMISSION: "the permission of the broker, the topic or the account forbids it",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "the broker's disk may be full, or it may be a slave; see its log",
+    ResponseCode.NO_PERMISSION: "the permissions of the broker, the topic or the account do not allow it",
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "the broker does not create groups automatically; set"
     " autoCreateSubscriptionGroup=true on it",
-    ResponseCode.SUBSCRIPTION_PARSE_FAILED: "the broker cannot read the subscription expression",
-    ResponseCode.MESSAGE_ILLEGAL: "the message breaks a limit of the broker",
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: "the broker cannot parse the subscription expression",
+    ResponseCode.MESSAGE_ILLEGAL: "the message exceeds a limit of the broker",
 }
 
 log = logging.getLogger(__name__)
 
-# Damaged messages that were named; a bound, because a disk that dies has many.
+# How many damaged messages are remembered as reported. A failing disk can have very many.
 _DAMAGED_KEPT_MAX = 10_000
 
-# A remark goes into errors and logs; a broker may send a megabyte.
+# A remark ends up in errors and logs, and a broker may send a megabyte of it.
 _REMARK_CHARS_MAX = 1000
 
 
 class PullStatus(IntEnum):
-    """What a pull found; the numbers are those of the answer codes."""
+    """The outcome of a pull; the values are the response codes."""
 
     FOUND = ResponseCode.SUCCESS
     NO_NEW = ResponseCode.PULL_NOT_FOUND
@@ -76,22 +76,22 @@ _PULL_STATUS: dict[int, PullStatus] = {int(status): status for status in PullSta
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What one pull gave: records, and where the next one begins."""
+    """The result of one pull: records, and the offset of the next pull."""
 
     status: PullStatus
     records: list[Record]
     next_offset: int
     min_offset: int
     max_offset: int
-    # The broker id the next pull should go to.
+    # The id of the broker that the next pull should use.
     suggested_id: int
-    # The mastership of the log it is from; 0 where masters never changed, and on Java's brokers.
+    # The epoch of the master that wrote the log; 0 if the master never changed, and on Java brokers.
     epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PulledBytes:
-    """What one pull gave, as it came: nothing of it is decoded or checked yet."""
+    """The raw result of one pull, neither decoded nor checked."""
 
     status: PullStatus
     body: bytes
@@ -115,43 +115,43 @@ class Credentials:
             extra[SECURITY_TOKEN] = self.security_token
         header = command.ext
         ext = encode_ext(header, extra=extra) if isinstance(header, Header) else {**command.ext_dict(), **extra}
-        # Servers leave this mark out of what they sign.
+        # Servers do not include this mark in the signature.
         signed = {name: text for name, text in ext.items() if name != UNIQUE_KEY_QUERY}
         ext[SIGNATURE] = sign(signed, command.body, self.secret_key)
         command.ext = ext
 
 
 def explain_refusal(answer: Command, who: str) -> RequestRefused:
-    """The error for an answer that is not a success."""
+    """Return the error for an answer that is not a success."""
     code = ResponseCode(answer.code) if answer.code in ResponseCode._value2member_map_ else None
     remark = " ".join((answer.remark or f"code {answer.code}")[:_REMARK_CHARS_MAX].split())
     return RequestRefused(answer.code, f"{who} refused: {remark}", hint=_HINTS.get(code) if code else None)
 
 
 class Calls:
-    """Asks peers on the connections of one session."""
+    """Sends requests over the connections of one session."""
 
     def __init__(self, caller: Caller, credentials: Credentials | None, timeout_ms: int) -> None:
         self.caller = caller
         self.credentials = credentials
         self._timeout_ms = timeout_ms
-        # Messages that were named as damaged: topic, queue and offset.
+        # Damaged messages already reported: topic, queue and offset.
         self._damaged: set[tuple[str, int, int]] = set()
 
     async def call(self, address: str, command: Command, timeout_ms: int | None = None) -> Command:
-        """Ask and return the answer, whatever its code."""
+        """Send a request and return the answer, whatever its code."""
         if self.credentials is not None:
             self.credentials.sign(command)
         return await self.caller.call(address, command, timeout_ms or self._timeout_ms)
 
     async def notify(self, address: str, command: Command) -> None:
-        """Send what is not answered."""
+        """Send a request that has no answer."""
         if self.credentials is not None:
             self.credentials.sign(command)
         await self.caller.notify(address, command)
 
     async def ask(self, address: str, command: Command, timeout_ms: int | None = None) -> tuple[Any, Any]:
-        """Ask, and return header and body of the answer. Raises RequestRefused."""
+        """Send a request and return the header and the body of the answer. Raises RequestRefused."""
         code = command.code
         answer = await self.call(address, command, timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
@@ -161,7 +161,7 @@ class Calls:
     # -- clients -----------------------------------------------------------------------------------------------------
 
     async def heartbeat(self, address: str, data: HeartbeatData) -> None:
-        """Say that we are alive and in which groups."""
+        """Tell a broker that this client is alive and which groups it is in."""
         await self.ask(address, build_request(RequestCode.HEART_BEAT, EmptyHeader(), data))
 
     async def unregister(self, address: str, client_id: str, *, producer: str = "", consumer: str = "") -> None:
@@ -174,21 +174,21 @@ class Calls:
     async def check_subscription(
         self, address: str, client_id: str, group: str, subscription: SubscriptionData
     ) -> None:
-        """Let a broker read an expression; raises RequestRefused when it cannot."""
+        """Have a broker parse an expression. Raises RequestRefused if it cannot."""
         body = CheckClientBody(client_id=client_id, group=group, subscription_data=subscription)
         await self.ask(address, build_request(RequestCode.CHECK_CLIENT_CONFIG, EmptyHeader(), body))
 
     async def list_members(self, address: str, group: str) -> list[str]:
-        """The client ids in a consumer group."""
+        """Return the client ids in a consumer group."""
         header = ConsumerGroupHeader(consumer_group=group)
         _, body = await self.ask(address, make_request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header))
         members = body.consumer_id_list if isinstance(body, ConsumerIds) else []
         if len(members) > GROUP_MEMBERS_MAX:
-            raise WireError(f"broker {address} says group {group} has {len(members)} members")
+            raise WireError(f"broker {address} reports {len(members)} members in group {group}")
         return members
 
     async def lock(self, address: str, group: str, client_id: str, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues for ordered consuming; returns those that are ours now."""
+        """Lock queues for ordered consumption; returns the queues that were locked."""
         body = LockBody(client_id=client_id, consumer_group=group, mq_set=list(queues))
         _, locked = await self.ask(address, build_request(RequestCode.LOCK_BATCH_MQ, EmptyHeader(), body))
         return set(locked.locked) if isinstance(locked, LockedBody) else set()
@@ -201,7 +201,7 @@ class Calls:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     async def read_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
-        """The committed offset of a group; None when it has none."""
+        """Return the committed offset of a group, or None if it has none."""
         header = QueryConsumerOffsetHeader(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id)
         answer = await self.call(address, make_request(RequestCode.QUERY_CONSUMER_OFFSET, header))
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
@@ -211,7 +211,7 @@ class Calls:
         return answer.decode_header(OffsetAnswerHeader).offset
 
     async def has_offset(self, address: str, group: str, queue: MessageQueue) -> bool:
-        """Has the group really committed an offset of the queue? A broker answers 0 also for young queues."""
+        """Return whether the group has committed an offset. For a new queue a broker answers 0 even if it has not."""
         answer = await self.call(address, make_request(RequestCode.GET_ALL_CONSUMER_OFFSET, EmptyHeader()))
         if answer.code != ResponseCode.SUCCESS:
             raise explain_refusal(answer, f"broker {address}")
@@ -220,7 +220,7 @@ class Calls:
     async def write_offset(
         self, address: str, group: str, queue: MessageQueue, offset: int, *, wait: bool = False
     ) -> None:
-        """Commit an offset; with `wait` the broker says that it has it."""
+        """Commit an offset; with `wait`, until the broker confirms it."""
         header = UpdateConsumerOffsetHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
@@ -231,11 +231,11 @@ class Calls:
             await self.notify(address, command)
 
     async def find_min_offset(self, address: str, queue: MessageQueue) -> int:
-        """The first offset a queue still has."""
+        """Return the first offset that a queue still has."""
         return await self._ask_end(address, RequestCode.GET_MIN_OFFSET, queue)
 
     async def find_max_offset(self, address: str, queue: MessageQueue) -> int:
-        """The offset behind the last message of a queue."""
+        """Return the offset after the last message of a queue."""
         return await self._ask_end(address, RequestCode.GET_MAX_OFFSET, queue)
 
     async def _ask_end(self, address: str, code: RequestCode, queue: MessageQueue) -> int:
@@ -243,7 +243,7 @@ class Calls:
         return _offset_of(header)
 
     async def find_offset_at(self, address: str, queue: MessageQueue, time_ms: int) -> int:
-        """The offset of a message stored near a time; `find_offset_since` finds the first one exactly."""
+        """Return the offset of a message stored near a time; `find_offset_since` finds the exact first one."""
         header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms)
         found, _ = await self.ask(address, make_request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header))
         return _offset_of(found)
@@ -279,9 +279,9 @@ class Calls:
         next_offset: int,
         address: str,
     ) -> None:
-        """Log messages that are stepped over because their bytes are damaged, each once.
+        """Log each message that is skipped because its bytes are damaged, once.
 
-        Raises WireError when the answer does not lead on: it would be asked for again for ever.
+        Raises WireError if the answer makes no progress: the same pull would be repeated for ever.
         """
         if not records and next_offset <= asked.queue_offset:
             raise WireError(f"broker {address}: {damaged[0].reason}")
@@ -292,10 +292,10 @@ class Calls:
             if len(self._damaged) >= _DAMAGED_KEPT_MAX:
                 self._damaged.clear()
             self._damaged.add(name)
-            log.error("%s, queue %d: the message at %d is damaged and left out: %s", *name, item.reason)
+            log.error("%s, queue %d: the message at %d is damaged and skipped: %s", *name, item.reason)
 
     async def pull_bytes(self, address: str, header: PullMessageHeader, timeout_ms: int) -> PulledBytes:
-        """Pull records of one queue for somebody who decodes and checks them himself, thousands at a time."""
+        """Pull records of one queue for a caller that decodes and checks them itself, thousands at a time."""
         answer = await self.call(address, make_request(RequestCode.PULL_MESSAGE, header), timeout_ms)
         status = _PULL_STATUS.get(answer.code)
         if status is None:
@@ -305,7 +305,7 @@ class Calls:
         return PulledBytes(status, body, where.next_begin_offset, where.min_offset, where.max_offset)
 
     async def send_back(self, address: str, header: SendBackHeader, timeout_ms: int | None = None) -> None:
-        """Give a message back to be delivered again later."""
+        """Return a message to the broker, to be delivered again later."""
         await self.ask(address, make_request(RequestCode.CONSUMER_SEND_MSG_BACK, header), timeout_ms)
 
     async def view_message(self, address: str, position: int) -> Record:
@@ -321,7 +321,7 @@ class Calls:
         return records[0]
 
     async def query_messages(self, address: str, header: QueryMessageHeader) -> list[Record]:
-        """Find messages by key on one broker; none is an empty list."""
+        """Return the messages of one broker that have a key; the list may be empty."""
         answer = await self.call(address, make_request(RequestCode.QUERY_MESSAGE, header))
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return []
@@ -330,15 +330,15 @@ class Calls:
         records, damaged = decode_readable(answer.body)
         for item in damaged:
             log.error(
-                "a message of %s with the key %s is damaged and left out: %s", header.topic, header.key, item.reason
+                "a message of %s with the key %s is damaged and skipped: %s", header.topic, header.key, item.reason
             )
         return records
 
 
 def has_entry(table: bytes, key: str, queue_id: int) -> bool:
-    """Has the offset table of a broker an entry for a queue? Raises WireError when it is not one.
+    """Return whether the offset table of a broker has an entry for a queue. Raises WireError if it is not a table.
 
-    Only the place of one key is read: the whole table of a large broker, with its numbers as keys, takes seconds.
+    Only the part after one key is parsed: parsing the whole table of a large broker takes seconds.
     """
     if b'"offsetTable"' not in table:
         raise WireError("the broker answered without its table of offsets")
@@ -347,14 +347,14 @@ def has_entry(table: bytes, key: str, queue_id: int) -> bool:
 
 
 def _check_pulled(records: list[Record], asked: PullMessageHeader, next_offset: int, address: str) -> None:
-    """Refuse records that were not asked for: they would be delivered as another queue's, twice, or for ever."""
+    """Reject records that were not requested: they could be delivered for the wrong queue, twice, or for ever."""
     last, topic, queue_id = asked.queue_offset - 1, asked.topic, asked.queue_id
     for record in records:
         if record.queue_offset <= last or record.queue_id != queue_id or record.topic != topic:
-            raise WireError(f"broker {address} answered with records that are not those of {topic}, queue {queue_id}")
+            raise WireError(f"broker {address} answered with records that do not belong to {topic}, queue {queue_id}")
         last = record.queue_offset
     if next_offset < 0 or (records and next_offset <= last):
-        raise WireError(f"broker {address} answered that {topic}, queue {queue_id}, goes on at {next_offset}")
+        raise WireError(f"broker {address} answered with next offset {next_offset} for {topic}, queue {queue_id}")
 
 
 def _offset_of(header: object) -> int:

@@ -1,4 +1,4 @@
-"""Servers that cannot be reached: one warning when that begins and one when it is over, whatever fails in between."""
+"""Unreachable servers: one warning when an outage begins and one when it ends, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from eruca.errors import NetError
 log = logging.getLogger(__name__)
 
 
-# A server of which nothing was heard for this long is not asked any more: it has left, and nobody will say that it is
-# back. Should it be asked again, that is another outage.
+# After this long without a failure an outage is forgotten: the server is no longer in use, so its end will never be
+# noticed. If the server is used again and fails, that is a new outage.
 _FORGET_S = 300.0
 
 
 @dataclass(slots=True)
 class _Outage:
-    """When it began and when it was noticed last, on the monotonic clock."""
+    """When it began and when it was last noticed, on the monotonic clock."""
 
     began: float
     noticed: float
 
 
 class Outages:
-    """The servers that a session cannot reach now. Each is named by its address."""
+    """The servers that a session currently cannot reach, by address."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Outage] = {}
@@ -34,7 +34,7 @@ class Outages:
         return bool(self._open)
 
     def report(self, logger: logging.Logger, server: str, error: BaseException, message: str, *args: object) -> None:
-        """Log that something did not work: as a warning, unless the server is known to be away."""
+        """Log a failure: as a warning, unless the server is already known to be unreachable."""
         if not isinstance(error, NetError):
             logger.warning(message, *args)
             return
@@ -46,10 +46,10 @@ class Outages:
             return
         self._open = {name: each for name, each in self._open.items() if each.noticed > now - _FORGET_S}
         self._open[server] = _Outage(now, now)
-        log.warning("%s cannot be reached; it is tried again until it answers: %s", server, error)
+        log.warning("%s cannot be reached; retrying until it answers: %s", server, error)
 
     def end(self, server: str) -> None:
-        """A server has answered."""
+        """Note that a server has answered."""
         ended = self._open.pop(server, None)
         if ended is not None:
             log.warning("%s answers again, after %.1f s", server, time.monotonic() - ended.began)

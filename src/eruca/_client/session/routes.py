@@ -1,4 +1,4 @@
-"""Where topics are: asked from name servers, kept, asked again in intervals and when something fails."""
+"""Routes of topics: fetched from name servers, cached, and refreshed periodically and after failures."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 TEMPLATE_QUEUES = 4
 _NAMES_SHOWN = 3
-# Looking for near names takes microseconds each, and a large cluster has very many.
+# Comparing names takes microseconds each, and a large cluster has very many topics.
 _NAMES_COMPARED = 2000
-# When the real route of a topic is looked for after its first message: with one broker, and with several.
+# How soon after its first message the real route of a topic is fetched: with one broker, and with several.
 _LEARN_ALONE_S = 0.1
 _LEARN_S = 1.0
 _LEARN_S_MAX = 10.0
 
-# What outages of them are called: one that answers is enough.
+# The name of their common outage: one name server that answers is enough.
 NAME_SERVERS = "the name servers"
 
 _T = TypeVar("_T")
@@ -44,15 +44,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one topic is."""
+    """The queues and brokers of one topic."""
 
     topic: str
-    # Sorted as every client must have them, by topic, broker and number; those of an ordered topic as they are told.
+    # Sorted by topic, broker and number, the same in every client; for an ordered topic, in the order it defines.
     write_queues: tuple[MessageQueue, ...]
     read_queues: tuple[MessageQueue, ...]
     # Addresses by broker name and broker id; 0 is the master.
     brokers: dict[str, dict[int, str]]
-    # The topic is still to be made: these are the queues of its template.
+    # True if the topic does not exist yet; these are the queues of its template.
     is_template: bool = False
     # The clusters its brokers belong to.
     clusters: tuple[str, ...] = ()
@@ -72,26 +72,26 @@ class Routes:
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
         self._explaining: dict[str, asyncio.Task[NoRoute]] = {}
         self._learning: set[str] = set()
-        # Who wants to send to a topic and does not have its route yet.
+        # Sends that wait for the route of a topic.
         self._arrivals: dict[str, Arrivals] = {}
-        # Topics that consumers wait for although nobody knows them yet.
+        # Topics that consumers wait for and that do not exist yet.
         self._watched: dict[str, int] = {}
-        # Set when such a topic was added.
+        # Set when such a topic is added.
         self.wanted = asyncio.Event()
-        # The name server that answered last; the next question goes there first.
+        # The name server that answered last; it is asked first next time.
         self._current = ""
         self._addresses: dict[str, dict[int, str]] = {}
-        # Told the topic whose route is another one now.
+        # Called with each topic whose route has changed.
         self.on_change: list[Callable[[str], None]] = []
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
     def peek(self, topic: str) -> Route | None:
-        """The route of a topic if it is known, without asking."""
+        """Return the route of a topic if it is known, without asking."""
         return self._routes.get(topic)
 
     def peek_for_send(self, topic: str) -> Route | None:
-        """The route to send to if it is known and nobody who came earlier still waits for it."""
+        """Return the route for a send if it is known and no earlier send still waits for it."""
         found = self._routes.get(topic)
         return found if found is not None and found.write_queues and topic not in self._arrivals else None
 
@@ -100,11 +100,11 @@ class Routes:
         return found if found is not None and found.write_queues else None
 
     def list_brokers(self) -> dict[str, dict[int, str]]:
-        """Addresses of every broker of every known topic, by name and id."""
+        """Return the addresses of all brokers of all known topics, by name and id."""
         return self._addresses
 
     def find_address(self, broker: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> str | None:
-        """An address of a broker: the one asked for, or else the next slave, or else any."""
+        """Return an address of a broker: the requested one, otherwise the next slave, otherwise any."""
         known = self._addresses.get(broker)
         if not known:
             return None
@@ -114,69 +114,69 @@ class Routes:
         return address
 
     def has_lost_master(self) -> bool:
-        """Is there a broker of which only slaves are left?"""
+        """Return whether some broker has slaves but no master."""
         return any(MASTER_ID not in by_id for by_id in self._addresses.values())
 
     def require_address(self, broker: str, broker_id: int = MASTER_ID) -> str:
-        """The same, of a broker that must have one. Raises ConnectFailed."""
+        """Return an address of a broker, as `find_address` does. Raises ConnectFailed if there is none."""
         address = self.find_address(broker, broker_id)
         if address is None:
-            raise ConnectFailed(f"broker {broker} has no address now")
+            raise ConnectFailed(f"broker {broker} currently has no address")
         return address
 
     def find_filter_server(self, topic: str, broker: str) -> str | None:
-        """The address of a filter server of a broker, any of them, or None when it has none."""
+        """Return the address of any filter server of a broker, or None if it has none."""
         route = self._routes.get(topic)
         by_id = self._addresses.get(broker, {})
         known = [] if route is None else [at for own in by_id.values() for at in route.filter_servers.get(own, ())]
         return random.choice(known) if known else None
 
     def watch(self, topic: str) -> None:
-        """Keep the route of a topic fresh from now on, also while nobody knows it yet."""
+        """Keep the route of a topic fresh from now on, even if the topic does not exist yet."""
         self._watched[topic] = self._watched.get(topic, 0) + 1
         self.wanted.set()
 
     def unwatch(self, topic: str) -> None:
-        """The opposite of `watch`."""
+        """Undo `watch`."""
         self._watched[topic] = self._watched.get(topic, 0) - 1
         if self._watched[topic] <= 0:
             del self._watched[topic]
 
     def list_missing(self) -> list[str]:
-        """The topics that consumers wait for and that nobody knows."""
+        """Return the topics that consumers wait for and that do not exist yet."""
         return [topic for topic in self._watched if not self._is_real(topic)]
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
     async def get(self, topic: str) -> Route:
-        """The route of a topic. Raises NoRoute, which says why there is none."""
+        """Return the route of a topic. Raises NoRoute with the reason if there is none."""
         found = self._routes.get(topic)
         if found is not None and not found.is_template:
             return found
         return await self.refresh(topic)
 
     async def get_for_send(self, topic: str) -> Route:
-        """The route to send to: that of the template when the topic is still to be made."""
+        """Return the route for a send: that of the template if the topic does not exist yet."""
         if (found := self.peek_for_send(topic)) is not None:
             return found
-        # Whoever waited for the route goes first, or messages would overtake each other.
+        # Earlier sends that waited for the route go first; otherwise messages would overtake each other.
         arrivals = self._arrivals.setdefault(topic, Arrivals())
         try:
-            # Without a master there was nothing to write to; by now another one may be.
+            # There was no master to write to; by now there may be a new one.
             return await arrivals.take(lambda: self._get_writable(topic), lambda: self.refresh_for_send(topic))
         finally:
             if not arrivals.waiting:
                 self._arrivals.pop(topic, None)
 
     async def refresh_for_send(self, topic: str) -> Route:
-        """Ask for the route to send to again, now; like `refresh`, a route that was known stays in use."""
+        """Fetch the route for sends again now. As with `refresh`, a known route stays in use on failure."""
         found = await self._ask_once(topic)
         if found is not None:
             return found
         template = None if self._is_real(topic) else await self._ask_once(TEMPLATE_TOPIC)
         if template is None:
             raise await self._explain_once(topic)
-        if self._is_real(topic):  # somebody else learnt it while we asked
+        if self._is_real(topic):  # another task fetched it meanwhile
             return self._routes[topic]
         queues = tuple(
             MessageQueue(queue.broker_name, queue.queue_id, topic)
@@ -190,18 +190,18 @@ class Routes:
         return known is not None and not known.is_template
 
     async def refresh(self, topic: str) -> Route:
-        """Ask for a topic again, now. Raises NoRoute; a route that was known stays in use all the same."""
+        """Fetch the route of a topic again now. Raises NoRoute, but a known route stays in use."""
         found = await self._ask_once(topic)
         if found is None:
             raise await self._explain_once(topic)
         return found
 
     async def refresh_all(self) -> None:
-        """Ask for every topic in use again; what cannot be learnt now stays as it was."""
+        """Fetch the routes of all topics in use again; those that cannot be fetched stay as they are."""
         await self._refresh_each({*self._routes, *self._watched})
 
     async def refresh_missing(self) -> None:
-        """Ask for the topics that consumers wait for and that nobody knows."""
+        """Fetch the routes of topics that consumers wait for and that did not exist so far."""
         await self._refresh_each(self.list_missing())
 
     async def _refresh_each(self, topics: Iterable[str]) -> None:
@@ -211,22 +211,22 @@ class Routes:
                 # The template may have other brokers by now.
                 await (self.refresh_for_send(topic) if known and known.is_template else self._ask_once(topic))
             except NoRoute:
-                continue  # nobody makes topics there any more
+                continue  # topics are no longer created automatically there
             except NetError as error:
-                self._outages.report(log, NAME_SERVERS, error, "no route could be asked: %s", error)
+                self._outages.report(log, NAME_SERVERS, error, "routes could not be fetched: %s", error)
                 return
             except ErucaError as error:
-                log.warning("the route of %s could not be asked: %s", topic, error)
+                log.warning("the route of %s could not be fetched: %s", topic, error)
 
     def is_learning(self, topic: str) -> bool:
-        """Is `learn` at work for a topic?"""
+        """Return whether `learn` is running for a topic."""
         return topic in self._learning
 
     async def learn(self, topic: str) -> None:
-        """Replace the route of a template by the real one: the first message made the topic, so it has one soon.
+        """Replace the route of a template by the real one, which exists soon after the first message creates the topic.
 
-        Not at once when there are several brokers: each makes the topic when its first message comes, and who asks
-        before that has only the first broker from then on.
+        With several brokers this waits a little: each creates the topic on its own first message, and a route that
+        is fetched too early would contain only the first broker.
         """
         self._learning.add(topic)
         try:
@@ -241,12 +241,12 @@ class Routes:
                 await self._ask_once(topic)
                 tries += 1
         except ErucaError as error:
-            log.info("the route of %s is still that of its template: %s", topic, error)
+            log.info("the route of %s is still the route of its template: %s", topic, error)
         finally:
             self._learning.discard(topic)
 
     async def _ask_once(self, topic: str) -> Route | None:
-        """Ask, or wait for the answer to the same question of somebody else; None when nobody knows the topic."""
+        """Fetch a route, or wait for a fetch already under way; returns None if the topic does not exist."""
         return await self._share(self._asking, topic, self._ask)
 
     async def _explain_once(self, topic: str) -> NoRoute:
@@ -262,7 +262,7 @@ class Routes:
             def forget(done: asyncio.Task[_T]) -> None:
                 del shared[topic]
                 if not done.cancelled():
-                    done.exception()  # nobody may be waiting any more
+                    done.exception()  # retrieved here because there may be no waiter left
 
             task.add_done_callback(forget)
         return await asyncio.shield(task)
@@ -272,7 +272,7 @@ class Routes:
             lambda: make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic=topic))
         )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            # A known route stays: a name server that just started does not know the brokers yet, and they still work.
+            # Keep a known route: a name server that just started does not know the brokers yet, and they still work.
             return None
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
@@ -284,7 +284,7 @@ class Routes:
         return self._keep(make_route(topic, data))
 
     async def ask_nameserver(self, build: Callable[[], Command]) -> tuple[str, Command]:
-        """Ask the name servers, the one that answered last first; returns which one answered, and what."""
+        """Ask the name servers, starting with the one that answered last; returns the server and its answer."""
         await self._nameservers.refresh()
         addresses = list(self._nameservers.addresses)
         if not addresses:
@@ -292,7 +292,7 @@ class Routes:
         random.shuffle(addresses)
         addresses.sort(key=lambda address: address != self._current)
         failures = []
-        # One that is silent leaves time to ask the others before the sends that wait for the answer are over.
+        # A silent server must leave time to ask the others before the waiting sends time out.
         timeout_ms = max(1, self._timeout_ms // len(addresses))
         for address in addresses:
             try:
@@ -304,7 +304,7 @@ class Routes:
             self._outages.end(NAME_SERVERS)
             return address, answer
         raise NetError(
-            f"no name server answers: {'; '.join(failures)}", hint="is one running? `eruca up` starts one on 9876"
+            f"no name server answers: {'; '.join(failures)}", hint="is one running? `eruca up` starts one on port 9876"
         )
 
     def _keep(self, route: Route) -> Route:
@@ -313,7 +313,7 @@ class Routes:
         if before == route and not moved:
             return before
         self._routes[route.topic] = route
-        # A broker that moved has its newest address in the newest answer; those that no route names are forgotten.
+        # The newest answer has the current address of a broker that moved; brokers in no route are forgotten.
         named = {name for known in self._routes.values() for name in known.brokers}
         newest = {**self._addresses, **route.brokers}
         self._addresses = {name: found for name, found in newest.items() if name in named}
@@ -322,7 +322,7 @@ class Routes:
         return route
 
     async def _explain_missing(self, topic: str) -> NoRoute:
-        """Find out why a topic has no route, so that the error can say what to do."""
+        """Find out why a topic has no route, so that the error can say what to do about it."""
         hints = []
         server = self._current
         try:
@@ -335,43 +335,43 @@ class Routes:
             names = None
         if names is not None:
             if not names:
-                hints.append("no broker is registered there")
+                hints.append("no broker is registered with it")
             elif TEMPLATE_TOPIC not in names:
-                hints.append("brokers there do not create topics automatically: set autoCreateTopicEnable=true on one")
+                hints.append("its brokers do not create topics automatically: set autoCreateTopicEnable=true on one")
             near = difflib.get_close_matches(topic, names[:_NAMES_COMPARED], _NAMES_SHOWN)
             if near:
                 hints.append(f"did you mean {' or '.join(near)}?")
         hints.append(f"the first message to it creates it: eruca send -n {server} {topic} BODY")
         what = "has no route any more" if topic in self._routes else "has no route"
         error = NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
-        # Without a broker, or with one that registered while we asked, the next answer may be another one.
+        # Without a broker, or with one that registered meanwhile, the next answer may differ.
         error.retryable = names is not None and (not names or topic in names or TEMPLATE_TOPIC in names)
         return error
 
 
 def _explain_unnamed() -> NetError:
     error = NetError(
-        "no name server is named",
-        hint='give its address, for example Producer("127.0.0.1:9876", ...), or set NAMESRV_ADDR',
+        "no name server is configured",
+        hint='pass its address, for example Producer("127.0.0.1:9876", ...), or set NAMESRV_ADDR',
     )
     error.retryable = False
     return error
 
 
 def make_route(topic: str, data: TopicRouteData) -> Route:
-    """Turn the answer of a name server into queues and addresses. Raises WireError when it is absurdly large."""
+    """Turn the answer of a name server into queues and addresses. Raises WireError if it exceeds a limit."""
     if len(data.broker_datas) > ROUTE_BROKERS_MAX:
-        raise WireError(f"the route of {topic} names {len(data.broker_datas)} brokers, at most {ROUTE_BROKERS_MAX}")
+        raise WireError(f"the route of {topic} has {len(data.broker_datas)} brokers, more than {ROUTE_BROKERS_MAX}")
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas if broker.broker_addrs}
     read: list[MessageQueue] = []
     write: list[MessageQueue] = []
-    # A broker named twice would have each of its queues twice.
+    # A broker listed twice would have each of its queues twice.
     for name, queue in {queue.broker_name: queue for queue in data.queue_datas}.items():
         known = brokers.get(name)
         if known is None:
             continue
         if max(queue.read_queue_nums, queue.write_queue_nums) > TOPIC_QUEUES_MAX:
-            raise WireError(f"the route of {topic} says broker {name} has more than {TOPIC_QUEUES_MAX} queues")
+            raise WireError(f"the route of {topic} has more than {TOPIC_QUEUES_MAX} queues on broker {name}")
         if queue.perm & READ:
             read += [MessageQueue(name, number, topic) for number in range(queue.read_queue_nums)]
         if queue.perm & WRITE and MASTER_ID in known and not data.order_topic_conf:
@@ -390,13 +390,13 @@ def make_route(topic: str, data: TopicRouteData) -> Route:
 
 
 def _list_ordered(topic: str, text: str) -> list[MessageQueue]:
-    """The fixed queues of an ordered topic, told as `broker-a:4;broker-b:4`; shards count in this order."""
+    """Return the fixed queues of an ordered topic, given as `broker-a:4;broker-b:4`; shards use this order."""
     queues: list[MessageQueue] = []
     for part in text.split(";"):
         name, _, count = part.partition(":")
         if not name or not count.isdecimal():
             continue
         if len(count) > len(str(TOPIC_QUEUES_MAX)) or len(queues) + int(count) > TOPIC_QUEUES_MAX:
-            raise WireError(f"the order of {topic} names more than {TOPIC_QUEUES_MAX} queues")
+            raise WireError(f"the order of {topic} has more than {TOPIC_QUEUES_MAX} queues")
         queues += [MessageQueue(name, number, topic) for number in range(int(count))]
     return queues

@@ -1,7 +1,7 @@
-"""One session a process and cluster: connections, routes, heartbeats, and what brokers ask of us.
+"""One session per process and cluster: connections, routes, heartbeats, and handlers for requests from brokers.
 
 Producers and consumers with equal options on one event loop share a session. A second consumer of the same group gets
-a session of its own, because a group tells its members apart by their client ids.
+a separate session, because the members of a group are told apart by their client ids.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from eruca.errors import ClientClosed, ErucaError, RequestRefused
 log = logging.getLogger(__name__)
 
 _JITTER = 0.1
-# The least time between two heartbeats that cannot wait.
+# The shortest time between two urgent heartbeats.
 _HURRY_S = 0.2
-# How soon routes are asked for again while a broker has no master: at most as seldom as at other times.
+# How soon routes are fetched again while a broker has no master; never later than the usual interval.
 _LOOKS = Backoff(1.0, math.inf)
-# How soon a topic that nobody knows is asked for again: who waits for it is deaf that long after it was made.
+# How soon a missing topic is looked up again. A consumer that waits for it may miss its creation for this long.
 _MISSES = Backoff(1.0, 5.0, factor=1.1)
 
 
@@ -63,10 +63,10 @@ class ProducerMember(Protocol):
     group: str
 
     def check_transaction(self, address: str, header: CheckTransactionHeader, record: Record) -> bool:
-        """The broker at `address` asks what became of a half message; False when this producer cannot say."""
+        """Answer a broker's check of a half message; returns False if this producer cannot decide."""
 
     def take_reply(self, header: PushReplyHeader, body: bytes) -> bool:
-        """A reply to a request message came; False when it is not ours."""
+        """Take the reply to a request message; returns False if it is for another producer."""
 
 
 class ConsumerMember(Protocol):
@@ -75,22 +75,22 @@ class ConsumerMember(Protocol):
     group: str
 
     def describe(self) -> ConsumerData:
-        """What the heartbeat says of it."""
+        """Return its description for heartbeats."""
 
     def wake(self) -> None:
-        """The members of the group changed, or a route did: look again which queues are ours."""
+        """Rebalance soon: the members of the group or a route have changed."""
 
     def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
-        """What it is doing, for the console."""
+        """Return its current state, for the console."""
 
     async def consume_directly(self, record: Record, broker: str) -> ConsumeDirectlyResult:
-        """Have its handler work on one message now."""
+        """Run its handler on one message now."""
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """An operator moved the group: go on from these offsets."""
+        """Continue from these offsets, which an operator set for the group."""
 
     def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """How far it is."""
+        """Return its offsets in a topic."""
 
 
 class Session:
@@ -100,7 +100,7 @@ class Session:
         self.options = options
         self.loop = asyncio.get_running_loop()
         self.clock = clock or SystemClock()
-        # Process ids repeat in containers and addresses behind bridges; the random part does not.
+        # Process ids repeat across containers, and addresses behind bridges; the random part does not.
         self.client_id = f"{options.ip}@{os.getpid()}#{secrets.token_hex(8)}"
         self.unique_ids = UniqueIds(options.ip, os.getpid(), self.clock)
         table = HandlerTable()
@@ -124,16 +124,16 @@ class Session:
         self.consumers: dict[str, ConsumerMember] = {}
         self._users = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        # How often in a row routes were looked at because of a lost master, or of a topic that nobody knows.
+        # How many times in a row routes were fetched because of a lost master, or of a missing topic.
         self._looks = 0
         self._missed = 0
         heartbeat_s = to_seconds("heartbeat_interval", options.heartbeat_interval)
         route_s = self._route_s = to_seconds("route_interval", options.route_interval)
-        # Introduces us to brokers that do not know us, whenever there may be some.
+        # Sends heartbeats to brokers that do not know this client, whenever there may be some.
         self._greeting = Repeating(
             "the first heartbeat to brokers", self._greet_strangers, lambda: math.inf, retry_s=_HURRY_S
         )
-        # A broker that has no master any more is worth a look sooner than usual.
+        # If a broker has lost its master, routes are fetched sooner than usual.
         self._refreshing = Repeating(
             "the refresh of routes",
             self._refresh_routes,
@@ -149,27 +149,27 @@ class Session:
                 "the search for missing topics", self._look_for_missing, lambda: route_s, at_once=True, retry_s=_HURRY_S
             ),
         ]
-        # Heartbeats and farewells to one broker take turns: Java's works on them in different threads, and a heartbeat
-        # that passes a farewell leaves a member in the group that nobody is, with queues that nobody reads.
+        # Heartbeats and unregistrations to one broker take turns: a Java broker handles them in different threads, and
+        # a heartbeat that overtakes an unregistration leaves a ghost member in the group, whose queues nobody reads.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Broker addresses that know of us, as far as we know.
+        # Addresses of brokers that are known to have our latest heartbeat.
         self._greeted: set[str] = set()
-        # Those that were waited for once, whether they answered or not.
+        # Addresses that were waited for once, whether they answered or not.
         self._tried: set[str] = set()
         self._groups_version = 0
         self._key: tuple[Any, ...] = ()
-        # When the last heartbeats went out, for those who look whether anything starves them.
+        # When the last heartbeats went out, for callers that check whether they are starved.
         self.last_heartbeat = 0.0
 
     # -- sharing -----------------------------------------------------------------------------------------------------
 
     @classmethod
     def acquire(cls, options: ClientOptions, *, consumer_group: str = "", clock: Clock | None = None) -> Session:
-        """A session for a new producer or consumer; give it back with `release`."""
+        """Return a session for a new producer or consumer; return it with `release`."""
         loop = asyncio.get_running_loop()
-        # The loop and the clock themselves: the id of one that is gone may be that of another now.
+        # The loop and the clock themselves, not their ids: an id may be reused after an object is gone.
         key = (loop, os.getpid(), clock, options)
-        # A copy, which no other thread changes: loops in other threads have sessions of their own here.
+        # A copy, because loops in other threads add and remove their sessions in the same dictionary.
         for other in list(_SESSIONS):
             if other[0].is_closed():
                 _SESSIONS.pop(other, None)  # left behind by a program that did not close its clients
@@ -185,24 +185,24 @@ class Session:
         return session
 
     def check_loop(self) -> None:
-        """Refuse to be used in another event loop than the one it was made in. Raises ClientClosed."""
+        """Check that the session is used in the event loop it was created in. Raises ClientClosed."""
         running = asyncio._get_running_loop()
         if running is not self.loop and running is not None:  # plain functions may be called in any thread
             what = "an event loop that has ended" if self.loop.is_closed() else "another event loop"
             raise ClientClosed(
                 f"the client was started in {what}",
-                hint="use one asyncio.run() for all, close the client before its loop ends, or take eruca.sync",
+                hint="use one asyncio.run() for everything, close the client before its loop ends, or use eruca.sync",
             )
 
     def is_lost(self) -> bool:
-        """Has its event loop ended before it was released? Then nothing of it can be closed any more."""
+        """Return whether its event loop ended before it was released; then nothing in it can be closed any more."""
         if not self.loop.is_closed():
             return False
-        log.warning("a client was not closed before its event loop ended: what was under way is lost")
+        log.warning("a client was not closed before its event loop ended; work in progress is lost")
         return True
 
     async def release(self) -> None:
-        """Give a session back; the last one closes it."""
+        """Release the session; the last release closes it."""
         self._users -= 1
         if self._users > 0:
             return
@@ -227,7 +227,7 @@ class Session:
         await self.caller.close()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something beside everything else until it is done or the session closes."""
+        """Run a coroutine in the background until it is done or the session closes."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end_task)
@@ -244,7 +244,7 @@ class Session:
         """Announce a producer group with the next heartbeats."""
         self.producers.setdefault(producer.group, []).append(producer)
         self._forget_greetings()
-        # Not only with the next heartbeats: brokers ask and bring replies only to those they know.
+        # Do not wait for the regular heartbeats: brokers send checks and replies only to clients they know.
         self._greeting.wake()
 
     def add_consumer(self, consumer: ConsumerMember) -> None:
@@ -254,13 +254,13 @@ class Session:
         self._forget_greetings()
 
     def _forget_greetings(self) -> None:
-        """Our groups changed: what brokers know of us, also by heartbeats on their way, is not all any more."""
+        """Our groups changed: what brokers know, including from heartbeats under way, is out of date."""
         self._groups_version += 1
         self._greeted.clear()
         self._tried.clear()
 
     async def remove_producer(self, producer: ProducerMember) -> None:
-        """Leave a producer group, unless another producer of ours is in it."""
+        """Leave a producer group, unless another producer of this session is in it."""
         others = self.producers.get(producer.group, [])
         if producer in others:
             others.remove(producer)
@@ -268,8 +268,8 @@ class Session:
             self.producers.pop(producer.group, None)
             await self._unregister_everywhere(producer=producer.group)
             if self.producers:
-                # Java's broker forgets with one group where to bring the replies for all groups of a client, and
-                # learns it again only from a group that is new to it.
+                # When one group is unregistered, a Java broker forgets where to send the replies for all groups of a
+                # client, and it learns this again only from a group that is new to it.
                 await self._unregister_everywhere(producer=INNER_PRODUCER_GROUP)
                 await self.heartbeat()
 
@@ -285,9 +285,9 @@ class Session:
                 try:
                     await self.calls.unregister(address, self.client_id, producer=producer, consumer=consumer)
                 except ErucaError as error:
-                    log.info("not unregistered from %s, it will notice by itself: %s", address, error)
+                    log.info("could not unregister from %s, which will notice on its own: %s", address, error)
 
-        # Slaves too: they knew of the group if it was one of consumers.
+        # Slaves too: they know about consumer groups.
         known = {address for by_id in self.routes.list_brokers().values() for address in by_id.values()}
         addresses = [address for address in known if self.caller.is_connected(address)]
         await asyncio.gather(*[unregister(address) for address in addresses])
@@ -295,36 +295,36 @@ class Session:
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
     async def heartbeat(self, addresses: set[str] | None = None) -> None:
-        """Tell brokers (all of them, or these) that we are alive, and wait for their answers."""
+        """Send a heartbeat to all brokers, or to these, and wait for their answers."""
         if not self.consumers and not self.producers:
             return
         self.last_heartbeat = asyncio.get_running_loop().time()
         targets = self._list_heartbeat_addresses() if addresses is None else addresses
-        # Whoever waits may be cancelled; the heartbeat is under way all the same, and its turn ends with its answer.
+        # The caller may be cancelled, but a heartbeat under way must finish: its turn ends with its answer.
         await asyncio.gather(*[asyncio.shield(self.spawn(self._beat(address))) for address in targets])
 
     async def _beat(self, address: str) -> None:
         async with self._turns[address]:
             data, version = self._describe(), self._groups_version
             if not data.producer_data_set:
-                return  # there are always some beside consumers
+                return  # there is always one if there are consumers
             try:
                 await self.calls.heartbeat(address, data)
             except ErucaError as error:
                 self._greeted.discard(address)
-                self.outages.report(log, address, error, "no heartbeat to broker %s: %s", address, error)
+                self.outages.report(log, address, error, "heartbeat to broker %s failed: %s", address, error)
             else:
                 self.outages.end(address)
                 if version == self._groups_version:
                     self._greeted.add(address)
 
     async def greet(self, address: str) -> None:
-        """Make sure that a broker has heard of our groups since they changed last."""
+        """Make sure that a broker has had a heartbeat since our groups last changed."""
         if address not in self._greeted:
             await self.heartbeat({address})
 
     async def greet_all(self) -> None:
-        """Make sure that every master we know has heard of our groups; one that does not answer is waited for once."""
+        """Make sure that every known master has had a heartbeat; one that does not answer is waited for only once."""
         masters = {by_id[MASTER_ID] for by_id in self.routes.list_brokers().values() if MASTER_ID in by_id}
         if new := masters - self._greeted - self._tried:
             self._tried |= new
@@ -341,23 +341,23 @@ class Session:
         found = set()
         for by_id in self.routes.list_brokers().values():
             for broker_id, address in by_id.items():
-                # Slaves need not know those who only send.
+                # Slaves need not know clients that only send.
                 if broker_id == MASTER_ID or self.consumers:
                     found.add(address)
         return found
 
     async def _greet_strangers(self) -> float | None:
-        """Tell the brokers that do not know us; all others get their heartbeats in time."""
+        """Send a heartbeat to brokers that do not know this client; all others get theirs on time."""
         await self.heartbeat(self._list_heartbeat_addresses() - self._greeted)
-        # A broker that takes us in and throws us out again must not keep us busy with it.
+        # A broker that accepts us and drops the connection again must not keep us busy.
         await asyncio.sleep(_HURRY_S)
         if self._has_strangers():
-            # A broker that restarts takes a moment; the caller bounds how often it is really tried.
+            # A broker that restarts takes a moment; the caller limits how often connecting is really tried.
             return random.uniform(0.0, 1.0 - _HURRY_S)
         return None
 
     def _has_strangers(self) -> bool:
-        """Is there a broker that should know of our groups and does not?"""
+        """Return whether some broker that should know our groups does not."""
         return bool((self.consumers or self.producers) and self._list_heartbeat_addresses() - self._greeted)
 
     async def _refresh_routes(self) -> float | None:
@@ -365,12 +365,12 @@ class Session:
         if not self.routes.has_lost_master():
             self._looks = 0
             return None
-        # A slave may take its place, and nobody tells us; if none does, we look less and less often.
+        # A slave may take over, and clients are not notified of that. If none does, we check with increasing back-off.
         self._looks += 1
         return self._bound(_LOOKS.after(self._looks))
 
     async def _look_for_missing(self) -> float:
-        """Ask for topics that a consumer waits for and nobody has made: often at first, and then every few seconds."""
+        """Look for topics that consumers wait for: often at first, then every few seconds."""
         await self.routes.refresh_missing()
         self._missed += 1
         if not self.routes.list_missing():
@@ -380,7 +380,7 @@ class Session:
         return self._bound(_MISSES.after(self._missed))
 
     def _bound(self, pause_s: float) -> float:
-        """A pause before routes are asked for again: never longer than the interval in which they are asked for."""
+        """Limit a pause before routes are fetched again to the regular interval."""
         return min(pause_s, spread(self._route_s, _JITTER))
 
     # -- what happens ------------------------------------------------------------------------------------------------
@@ -388,7 +388,7 @@ class Session:
     def _on_connection_lost(self, address: str) -> None:
         self.uploads.forget(server=address)
         if address in self._greeted:
-            # The broker forgets us with the connection, so it must hear of us again before anything else works.
+            # The broker forgets us with the connection, so it needs a heartbeat before anything else works.
             self._greeted.discard(address)
             self._greeting.wake()
 
@@ -427,7 +427,7 @@ class Session:
         for producer in self.producers.get(group, []):
             if producer.check_transaction(request.link.peer, request.header, record):
                 return
-        log.warning("a transaction of group %s is asked about, but nobody here can say what became of it", group)
+        log.warning("a broker checks a transaction of group %s, but no producer here can tell its outcome", group)
 
     def _on_reset_offsets(self, request: Request) -> None:
         consumer = self.consumers.get(request.header.group)
@@ -439,7 +439,7 @@ class Session:
         try:
             await consumer.reset_offsets(topic, offsets)
         except ErucaError as error:
-            log.warning("group %s could not go to the offsets an operator wished: %s", consumer.group, error)
+            log.warning("group %s could not be moved to the offsets that an operator set: %s", consumer.group, error)
 
     def _on_offsets_asked(self, request: Request) -> Reply:
         consumer = self._find_consumer(request.header.group)
@@ -470,5 +470,5 @@ class Session:
         return consumer
 
 
-# The sessions of this process by event loop and options.
+# The sessions of this process, by event loop and options.
 _SESSIONS: dict[tuple[Any, ...], list[Session]] = {}

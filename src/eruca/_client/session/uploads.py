@@ -1,4 +1,4 @@
-"""Filter classes that were uploaded to filter servers, so that each is uploaded once and not with every pull."""
+"""Tracks the filter classes uploaded to filter servers, so that each is uploaded once and not with every pull."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eruca._wire.record import body_crc
 
 
 class Uploads:
-    """What the filter servers have of us, as far as we know."""
+    """The classes that filter servers are known to have."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -20,7 +20,7 @@ class Uploads:
         self._there: dict[tuple[str, str, str], tuple[str, bytes]] = {}
 
     async def ensure(self, server: str, group: str, topic: str, name: str, module: bytes) -> None:
-        """Give a filter server the class of a group for a topic, unless it has it. Raises ErucaError."""
+        """Upload the class of a group for a topic unless the filter server has it already. Raises ErucaError."""
         key = server, group, topic
         if self._there.get(key) == (name, module):
             return
@@ -33,6 +33,6 @@ class Uploads:
         self._there[key] = name, module
 
     def forget(self, *, topic: str = "", server: str = "") -> None:
-        """Upload what a topic has, or a server, again when it is needed."""
+        """Forget the uploads of a topic or to a server, so that they are uploaded again when needed."""
         for key in [key for key in self._there if server == key[0] or topic == key[2]]:
             del self._there[key]

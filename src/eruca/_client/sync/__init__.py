@@ -1,1 +1,1 @@
-"""The plain clients: the async ones, run by one loop in a thread of its own."""
+"""The plain clients: the async ones, run by one event loop in a separate thread."""

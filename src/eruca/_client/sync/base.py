@@ -1,4 +1,4 @@
-"""What all plain clients share: their async twin, the loop it runs in, and how they come and go."""
+"""Shared by all plain clients: their async twin, the loop it runs in, and starting and closing."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ class AsyncClient(Protocol):
         """The group it belongs to."""
 
     async def start(self) -> None:
-        """Begin."""
+        """Start."""
 
     async def close(self) -> None:
-        """End."""
+        """Close."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End, and know how it came to that."""
+        """Close, at the end of a `with` block."""
 
 
 Twin = TypeVar("Twin", bound=AsyncClient)
 
 
 class PlainClient(Generic[Twin]):
-    """A client for plain code. It does nothing by itself: every call is one of its async twin, made in the loop."""
+    """A client for plain code. It has no logic of its own: every call is made to its async twin, in the loop."""
 
     def __init__(self, twin: Twin) -> None:
         self._twin = twin
-        # While it is started.
+        # Set while it is started.
         self._thread: LoopThread | None = None
         self._is_closed = False
-        # Somebody else started it, and will close it.
+        # True if it was started, and will be closed, by someone else.
         self._is_shown = False
-        # One thread at a time starts or closes it; the next one leaves when that is done.
+        # One thread at a time starts or closes it; others wait and then find it done.
         self._changing = threading.Lock()
 
     def __repr__(self) -> str:
@@ -75,12 +75,12 @@ class PlainClient(Generic[Twin]):
     def __del__(self) -> None:
         with suppress(AttributeError):  # its constructor may have failed
             is_open = self._thread is not None and not self._is_shown and not self._thread.is_forked
-            if is_open and not sys.is_finalizing():  # then it was closed with the process
+            if is_open and not sys.is_finalizing():  # at exit it is closed with the process
                 warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=1)
 
     @property
     def options(self) -> ClientOptions:
-        """How it reaches the cluster."""
+        """The options of its session."""
         return self._twin.options
 
     @property
@@ -89,7 +89,7 @@ class PlainClient(Generic[Twin]):
         return self._twin.group
 
     def start(self) -> None:
-        """Make ready and begin; `with` does it."""
+        """Start the client; `with` does this."""
         thread = self._thread or find_loop_thread()
         thread.check_caller()
         with self._changing:
@@ -104,13 +104,13 @@ class PlainClient(Generic[Twin]):
                 thread.remove(self._twin)
                 if isinstance(error, ErucaError):
                     thread.spawn(self._twin.close())
-                else:  # after an interrupt it may be started all the same
+                else:  # after an interrupt it may have started anyway
                     thread.run(self._twin.close(), goes_on=True)
                 raise
             self._is_closed = False
 
     def close(self) -> None:
-        """End cleanly, and wait until that is done. Safe to call twice, and from any thread."""
+        """Close the client and wait until that is done. Safe to call twice, and from any thread."""
         self._close(None, None, None)
 
     def __enter__(self) -> Self:
@@ -146,7 +146,7 @@ class PlainClient(Generic[Twin]):
     def _run(
         self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None, call: Call[Result] | None = None
     ) -> Result:
-        """Have the twin do something, and wait for it."""
+        """Run a coroutine of the twin and wait for it."""
         try:
             thread = self._find_thread()
         except ClientClosed:
@@ -155,12 +155,12 @@ class PlainClient(Generic[Twin]):
         return thread.run(work, timeout_s, call)
 
     def _find_patience(self, timeout: Duration | None) -> float | None:
-        """How long a call may take, in seconds, before a loop that is stuck is looked for."""
+        """Return how long a call may take, in seconds, before the loop is checked for being stuck."""
         return None if timeout is None else to_seconds("timeout", timeout)
 
     @staticmethod
     def _plain_rebalance(rebalance: Rebalance) -> Rebalance:
-        """The same, with a plain listener called in a thread of its own: it may block, and use plain clients."""
+        """Return the same settings with a plain listener called in a thread: it may block and use plain clients."""
         check_type("rebalance", rebalance, Rebalance)
         listener = rebalance.on_change
         if listener is None or inspect.iscoroutinefunction(listener):
@@ -174,11 +174,11 @@ class PlainClient(Generic[Twin]):
         return replace(rebalance, on_change=listen)
 
     def _call(self, function: Callable[[], Result]) -> Result:
-        """Call something of the twin that does not wait, where nothing else happens at the same time."""
+        """Call a function of the twin that does not wait, in the loop, so that nothing else runs at the same time."""
         return function() if self._thread is None else self._thread.call(function)
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        """Have the twin do something soon; after the end nothing is left to do."""
+        """Start a coroutine of the twin without waiting for it; does nothing after the client is closed."""
         if self._thread is None or self._thread.is_forked:
             work.close()
         else:
@@ -186,24 +186,24 @@ class PlainClient(Generic[Twin]):
 
 
 class RunningClient(PlainClient[Twin]):
-    """A plain client that calls functions of the user by itself, and so can just be run."""
+    """A plain client that calls functions of the user, and so has `run`."""
 
     def __init__(self, twin: Twin) -> None:
         super().__init__(twin)
         self._ended = threading.Event()
-        # Threads that are in a function of the user now.
+        # Threads currently in a function of the user.
         self._calling: set[int] = set()
 
     def start(self) -> None:
-        """Join the group and begin; `with` does it. Raises when a subscription cannot be read."""
+        """Join the group and start; `with` does this. Raises ErucaError if a subscription cannot be parsed."""
         if self._thread is None:
             self._ended.clear()
         super().start()
 
     def run(self) -> None:
-        """Go on until Ctrl-C or `close`, and then end cleanly: what was begun is ended, offsets are committed.
+        """Run until Ctrl-C or `close`, then stop cleanly: running handlers finish, and offsets are committed.
 
-        SIGTERM, by which containers are stopped, does the same and then exits, unless the program has a handler for it.
+        SIGTERM, which stops containers, does the same and then exits, unless the program has a handler for it.
 
         >>> consumer.run()
         """
@@ -212,14 +212,14 @@ class RunningClient(PlainClient[Twin]):
                 self.start()
                 self._ended.wait()
             except KeyboardInterrupt:
-                log.info("interrupted: the %s ends", type(self).__name__)
+                log.info("interrupted: the %s is stopping", type(self).__name__)
             finally:
                 self.close()
 
     def close(self) -> None:
-        """End cleanly, and wait until that is done. Safe to call twice, and from any thread.
+        """Close the client and wait until that is done. Safe to call twice, and from any thread.
 
-        The functions this client calls may call it too; they get no wait, because they must return first.
+        Functions that this client calls may call it too; then it does not wait, because they must return first.
         """
         if threading.get_ident() in self._calling:
             threading.Thread(target=self.close, name="eruca-close").start()
@@ -233,7 +233,7 @@ class RunningClient(PlainClient[Twin]):
         super()._close(kind, error, trace)
 
     def _make_plain(self, function: Callable[..., Any], convert: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
-        """A function of the user for the twin: `convert` makes plain arguments of what the twin gives."""
+        """Wrap a function of the user for the twin: `convert` turns the twin's arguments into plain ones."""
         calling = self._calling
 
         @functools.wraps(function)
@@ -250,7 +250,7 @@ class RunningClient(PlainClient[Twin]):
 
 @contextmanager
 def _exit_when_terminated() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, if it would just kill the process and this thread is the one that gets signals."""
+    """Turn SIGTERM into SystemExit if it has the default handler and this is the main thread."""
     is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is SIG_DFL
     if is_ours:
         signal.signal(signal.SIGTERM, _exit)
@@ -266,10 +266,10 @@ def _exit(number: int, _: FrameType | None) -> None:
 
 
 class Message(ReceivedMessage):
-    """A received message for plain code, and a say in what becomes of it.
+    """A received message for plain code. It is acknowledged, retried or sent to the dead letters.
 
-    When iterating, acknowledge every message. A handler need not: its return or exception decides about all messages
-    that it has not acknowledged by itself.
+    When iterating, acknowledge every message. A handler need not: its return value or exception decides about all
+    messages that it has not acknowledged itself.
 
     >>> for message in consumer:
     ...     print(message.topic, message.tags, message.body)
@@ -290,14 +290,14 @@ class Message(ReceivedMessage):
         return self._twin
 
     def ack(self) -> None:
-        """It is done. This waits for nothing: the next commit has it."""
-        # Taken here and not in the loop: a handler that fails next must not get this message again.
+        """Acknowledge the message. This does not wait: it is part of the next commit."""
+        # Taken here and not in the loop: if the handler fails next, this message must not be delivered again.
         settle = self._twin._take_settle()
         if settle is not None:
             self._client._spawn(settle.ack(self._twin))
 
     def retry(self, *, delay_level: int = 0) -> None:
-        """Deliver it again later: after `delay_level`, or by default later each time. Raises ErucaError.
+        """Have it delivered again: after `delay_level`, or by default with increasing back-off. Raises ErucaError.
 
         A single message of an ordered queue cannot be retried.
         """
@@ -311,6 +311,6 @@ class Message(ReceivedMessage):
 
 
 def find_twin(name: str, message: Message) -> AsyncMessage:
-    """The async twin of a message that a user passes. Raises ConfigError, with the name of the argument."""
+    """Return the async twin of a message that a user passed. Raises ConfigError with the name of the argument."""
     check_type(name, message, Message)
     return message.twin

@@ -45,7 +45,7 @@ class Consumer(PlainConsumer):
 
     Each message is handled in one of `concurrency` threads. An async handler runs in the loop of the plain clients and
     gets async messages. `hooks` are called in that loop: they must not block. A plain `Rebalance(on_change=...)` is
-    called in a thread and may.
+    called in a thread and may block.
     """
 
     def __init__(

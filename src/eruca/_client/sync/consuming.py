@@ -1,4 +1,4 @@
-"""What a plain consumer does beside calling its async twin: plain handlers, and iterating."""
+"""Hand-written parts of the plain consumer: plain handlers, and iteration."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class PlainConsumer(RunningClient[AsyncConsumer]):
 
     Each message is handled in one of `concurrency` threads. An async handler runs in the loop of the plain clients and
     gets async messages. `hooks` are called in that loop: they must not block. A plain `Rebalance(on_change=...)` is
-    called in a thread and may.
+    called in a thread and may block.
     """
 
     def __init__(self, twin: AsyncConsumer) -> None:
         super().__init__(twin)
         self._ahead: deque[AsyncMessage] = deque()
-        # Threads that wait for a message in the loop.
+        # The number of threads waiting for a message in the loop.
         self._fetching = 0
         self._has_handlers = False
 
@@ -80,7 +80,7 @@ class PlainConsumer(RunningClient[AsyncConsumer]):
                 return Message(message, self)
 
     async def _fetch(self) -> bool:
-        """In the loop: wait for messages; False when no more will come."""
+        """In the loop: wait for messages; returns False if no more will come."""
         if self._ahead:  # another thread was here first
             return True
         self._fetching += 1
@@ -90,6 +90,6 @@ class PlainConsumer(RunningClient[AsyncConsumer]):
             return False
         finally:
             self._fetching -= 1
-        if not self._fetching:  # else the rest is for the threads that wait, and for those that were just called
+        if not self._fetching:  # otherwise the rest is for threads that wait or were just woken
             self._ahead.extend(self._twin._member.stream.take_rest(_AHEAD_MAX))
         return True

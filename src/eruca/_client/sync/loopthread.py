@@ -1,4 +1,4 @@
-"""The loop of the plain clients: one a process, in a daemon thread, begun when the first client starts."""
+"""The event loop of the plain clients: one per process, in a daemon thread, started with the first client."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ Result = TypeVar("Result")
 Argument = TypeVar("Argument")
 Answer = TypeVar("Answer")
 
-# What is not done this long after its timeout makes us ask whether the loop still runs, and so long it may answer.
+# If a call is not done this long after its timeout, the loop is checked; it has this long to respond.
 _GRACE_S = 1.0
-# The same for calls that may take as long as they need.
+# The same for calls without a timeout.
 _LOOK_AFTER_S = 15.0
 _STUCK_S = 15.0
-# A lock cannot be waited for without end and with a timeout; this long it can.
+# A lock cannot be awaited with an infinite timeout; it is awaited for this long at a time.
 _PATIENCE_S_MAX = 3600.0
 _PLACES_SHOWN = 3
-# How long the end of the process may wait for clients that were not closed.
+# How long the process may wait at exit for clients that were not closed.
 _EXIT_S = 10.0
 
 
 class Closable(Protocol):
-    """Something in the loop that wants to be closed before it ends."""
+    """Something in the loop that must be closed before the loop ends."""
 
     async def close(self) -> None:
-        """Let go."""
+        """Release what it holds."""
 
 
 class Call(Generic[Result]):
-    """One coroutine in the loop, and the thread that waits for it."""
+    """One coroutine in the loop and the thread that waits for it."""
 
     __slots__ = ("bell", "context", "errand", "error", "result", "task", "work")
 
     def __init__(self) -> None:
-        # Held until there is something to look at: a lock is the cheapest thing a thread can wait for.
+        # Held until there is a result or an errand: a lock is the cheapest thing a thread can wait for.
         self.bell = threading.Lock()
         self.bell.acquire()
-        # Spans and the like of the caller are those of the call.
+        # The call runs in the caller's context, with its spans for example.
         self.context = contextvars.copy_context()
         self.work: Coroutine[Any, Any, Result] | None = None
         self.task: asyncio.Task[None] | None = None
@@ -62,19 +62,19 @@ class Call(Generic[Result]):
         self.errand: tuple[Callable[[Any], Any], Any, asyncio.Future[Any]] | None = None
 
     async def carry(self, work: Coroutine[Any, Any, Result]) -> None:
-        """In the loop: do the work, and ring."""
+        """In the loop: do the work and wake the waiting thread."""
         try:
             self.result = await work
         except asyncio.CancelledError:
-            self.error = ClientClosed("the client was closed while this call was under way")
+            self.error = ClientClosed("the client was closed during this call")
         except BaseException as error:
             self.error = error
         finally:
-            if self.bell.locked():  # else it rang for an errand, and who waited was interrupted
+            if self.bell.locked():  # otherwise it was released for an errand, and the waiting thread was interrupted
                 self.bell.release()
 
     async def ask(self, function: Callable[[Argument], Answer], argument: Argument) -> Answer:
-        """In the loop: have the waiting thread itself call a function, because its own things are there."""
+        """In the loop: have the waiting thread call a function, for example to use its own database connection."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.errand = (function, argument, future)
         self.bell.release()
@@ -82,7 +82,7 @@ class Call(Generic[Result]):
 
 
 class LoopThread:
-    """A loop in a thread, and the ways there for other threads."""
+    """An event loop in a thread, and the ways for other threads to use it."""
 
     def __init__(self) -> None:
         self._loop = _make_loop()
@@ -111,10 +111,10 @@ class LoopThread:
         *,
         goes_on: bool = False,
     ) -> Result:
-        """Do something in the loop and wait for it. Raises what it raises.
+        """Run a coroutine in the loop and wait for it. Raises what it raises.
 
-        The work keeps its own timeout; `timeout_s` says how long that is, so that a loop that is stuck is noticed.
-        An interrupt (Ctrl-C) of who waits cancels it, unless it `goes_on`.
+        The coroutine applies its own timeout; `timeout_s` is that timeout, so that a stuck loop is noticed.
+        An interrupt (Ctrl-C) of the waiting thread cancels the coroutine, unless `goes_on` is set.
         """
         call = call or Call()
         self.check_caller(work)
@@ -130,17 +130,17 @@ class LoopThread:
                 with suppress(ClientClosed):
                     self._post(_cancel, call)
                     if not isinstance(error, CallTimeout):
-                        call.bell.acquire(timeout=_GRACE_S)  # what was begun may want to tidy up
+                        call.bell.acquire(timeout=_GRACE_S)  # give it time to clean up
             raise
         if call.error is not None:
             try:
                 raise call.error
             finally:
-                call.error = None  # else error, traceback and call would keep each other alive
+                call.error = None  # otherwise error, traceback and call form a reference cycle
         return call.result  # type: ignore[return-value]  # without an error there is one
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Call a plain function in the loop and wait for what it returns; the loop itself just calls it."""
+        """Call a plain function in the loop and return its result; in the loop itself, just call it."""
         if self.is_here():
             return function()
 
@@ -150,25 +150,25 @@ class LoopThread:
         return self.run(do())
 
     def post(self, function: Callable[[Argument], object], argument: Argument) -> None:
-        """Have a function called in the loop, and wait for nothing; calls are made in the order they are posted."""
+        """Schedule a function call in the loop without waiting; calls are made in the order they are posted."""
         self._check_fork()
         self._post(function, argument)
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        """Begin something in the loop, and wait for nothing."""
+        """Start a coroutine in the loop without waiting for it."""
         self._post(self._loop.create_task, work, work)
 
     def is_here(self) -> bool:
-        """Is this the thread of the loop?"""
+        """Return whether the caller is the thread of the loop."""
         return threading.get_ident() == self._thread.ident
 
     def check_caller(self, work: Coroutine[Any, Any, object] | None = None) -> None:
-        """Refuse calls that could never return: from the loop itself, and from a process that has no loop thread."""
+        """Reject calls that could never return: from the loop itself, and from a forked process without the thread."""
         try:
             if threading.get_ident() == self._thread.ident and not self.is_forked:
                 raise ConfigError(
-                    "a plain client was called in the loop that does its work, which would wait for itself",
-                    hint="in async functions and hooks use the async client: from eruca import Producer, Consumer",
+                    "a plain client was called in the event loop that runs it, which would deadlock",
+                    hint="in async functions and hooks, use the async client: from eruca import Producer, Consumer",
                 )
             self._check_fork()
         except BaseException:
@@ -179,8 +179,8 @@ class LoopThread:
     def _check_fork(self) -> None:
         if self.is_forked:
             raise ClientClosed(
-                "the client was started before this process was forked, and its connections stayed with the parent",
-                hint="start a client of its own in each process, after the fork",
+                "the client was started before this process was forked; its connections belong to the parent",
+                hint="start a separate client in each process, after the fork",
             )
 
     def _post(
@@ -191,7 +191,7 @@ class LoopThread:
         except RuntimeError:
             if work is not None:
                 work.close()
-            raise ClientClosed("the loop of the plain clients has ended with the process") from None
+            raise ClientClosed("the event loop of the plain clients has ended because the process is exiting") from None
 
     def _begin(self, call: Call[Any]) -> None:
         assert call.work is not None
@@ -208,7 +208,7 @@ class LoopThread:
             self._post(_ring, answered)
             if not answered.acquire(timeout=_STUCK_S if timeout_s is None else _GRACE_S):
                 raise CallTimeout(
-                    f"the loop of the plain clients does not answer, it is busy in {self._find_place()}",
+                    f"the event loop of the plain clients does not respond; it is busy in {self._find_place()}",
                     hint="async handlers, hooks and listeners must not block; plain handlers may",
                 )
 
@@ -232,20 +232,20 @@ class LoopThread:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def add(self, client: Closable) -> None:
-        """Close something when the process ends, unless it is removed before."""
+        """Register something to be closed when the process ends."""
         self._open.add(client)
 
     def remove(self, client: Closable) -> None:
-        """It is closed."""
+        """Unregister something that was closed."""
         self._open.discard(client)
 
     def end(self, timeout_s: float) -> None:
-        """Close what is open and end the thread; what takes too long is left to its fate."""
+        """Close what is open and end the thread; what takes too long is abandoned."""
         self._post(self._begin_end, timeout_s)
-        # The loop keeps the time by itself, because a thread that is still in it when Python ends may crash.
+        # The loop enforces the time limit itself: a thread still running it when Python exits may crash.
         self._thread.join(timeout_s + 3 * _GRACE_S)
         if self._thread.is_alive():
-            log.warning("the loop of the plain clients does not end, it is busy in %s", self._find_place())
+            log.warning("the event loop of the plain clients does not end; it is busy in %s", self._find_place())
 
     def _begin_end(self, timeout_s: float) -> None:
         self._ending = self._loop.create_task(self._close_all(timeout_s))
@@ -258,7 +258,7 @@ class LoopThread:
                 if not task.cancelled() and (error := task.exception()) is not None:
                     log.warning("a client could not be closed: %s", error)
             if late:
-                log.warning("%d clients took too long to close; some messages may come again", len(late))
+                log.warning("%d clients took too long to close; some messages may be delivered again", len(late))
         tasks = asyncio.all_tasks() - {self._ending}
         for task in tasks:
             task.cancel()
@@ -268,10 +268,10 @@ class LoopThread:
 
 
 class _LastingThreads(ThreadPoolExecutor):
-    """Threads for what blocks. At the end of the process they take nothing more; then it is done at once."""
+    """A thread pool for blocking calls. When the process exits and it accepts no more, calls run at once instead."""
 
     def submit(self, function: Callable[..., Result], /, *args: Any, **named: Any) -> Future[Result]:
-        """Have a function run in a thread."""
+        """Run a function in a thread."""
         try:
             return super().submit(function, *args, **named)
         except RuntimeError:
@@ -300,7 +300,7 @@ def _cancel(call: Call[Any]) -> None:
         return
     call.task.cancel()
     if inspect.getcoroutinestate(call.work) == inspect.CORO_CREATED:
-        call.work.close()  # the task ends before it could do so, or ring
+        call.work.close()  # the task ended before it could close it or wake the thread
         call.bell.release()
 
 
@@ -314,7 +314,7 @@ def _resolve(answer: tuple[asyncio.Future[Any], Any, BaseException | None]) -> N
         future.set_exception(error)
 
 
-# -- one a process -----------------------------------------------------------------------------------------------------
+# -- one per process ---------------------------------------------------------------------------------------------------
 
 _guard = threading.Lock()
 _current: LoopThread | None = None
@@ -323,7 +323,7 @@ _of_parents: list[LoopThread] = []
 
 
 def find_loop_thread() -> LoopThread:
-    """The loop thread of this process."""
+    """Return the loop thread of this process."""
     global _current  # noqa: PLW0603
     with _guard:
         if _current is None:
@@ -346,5 +346,5 @@ def _end_with_process() -> None:
 
 
 atexit.register(_end_with_process)
-if hasattr(os, "register_at_fork"):  # not on Windows, where no process forks
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_leave_to_parent)

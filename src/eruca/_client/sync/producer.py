@@ -158,9 +158,9 @@ class Producer(PlainProducer):
         wait: bool = True,
         timeout: Duration | None = None,
     ) -> Future[Receipt]:
-        """Send in the background; the future has the receipt. `close` waits for it. Arguments are those of `send`.
+        """Send in the background; returns a future of the receipt. `close` waits for it. Arguments as for `send`.
 
-        When `in_flight_max` messages are under way it waits for room, as long as a send may take. Raises SendFailed.
+        If `in_flight_max` messages are in flight, it waits for room for at most the send timeout. Raises SendFailed.
 
         >>> futures = [producer.send_soon("orders", body) for body in bodies]
         >>> receipts = [future.result() for future in futures]

@@ -1,4 +1,4 @@
-"""What a plain producer does beside calling its async twin."""
+"""Hand-written parts of the plain producer."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class PlainProducer(PlainClient[AsyncProducer]):
         return self._timeout_s if timeout is None else to_seconds("timeout", timeout)
 
     def _plain_send_soon(self, topic: str, body: Any, **how: Any) -> Future[Receipt]:
-        """Send in the background; the future has the receipt. `close` waits for it. Arguments are those of `send`.
+        """Send in the background; returns a future of the receipt. `close` waits for it. Arguments as for `send`.
 
-        When `in_flight_max` messages are under way it waits for room, as long as a send may take. Raises SendFailed.
+        If `in_flight_max` messages are in flight, it waits for room for at most the send timeout. Raises SendFailed.
 
         >>> futures = [producer.send_soon("orders", body) for body in bodies]
         >>> receipts = [future.result() for future in futures]
@@ -44,7 +44,7 @@ class PlainProducer(PlainClient[AsyncProducer]):
             raise SendFailed(
                 f"the message for {topic} was not sent: too much is under way for {self._timeout_s} s",
                 [],
-                hint="raise in_flight_max, or send less at once",
+                hint="raise in_flight_max, or send fewer messages at a time",
             )
         future: Future[Receipt] = Future()
         work = self._twin.send(topic, body, **how)
@@ -56,7 +56,7 @@ class PlainProducer(PlainClient[AsyncProducer]):
         return future
 
     def _begin_soon(self, wanted: tuple[Future[Receipt], str, Coroutine[Any, Any, Receipt]]) -> None:
-        """In the loop: begin with a message that is sent in the background."""
+        """In the loop: start sending a message in the background."""
         future, topic, work = wanted
         if not future.set_running_or_notify_cancel():
             work.close()
@@ -67,7 +67,7 @@ class PlainProducer(PlainClient[AsyncProducer]):
         def tell(task: asyncio.Task[Receipt]) -> None:
             self._room.leave()
             if task.cancelled():
-                future.set_exception(SendFailed(f"the message for {topic} was not sent: the producer closed", []))
+                future.set_exception(SendFailed(f"the message for {topic} was not sent: the producer was closed", []))
             elif (error := task.exception()) is not None:
                 future.set_exception(error)
             else:

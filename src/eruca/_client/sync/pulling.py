@@ -1,4 +1,4 @@
-"""What a plain pull consumer does beside calling its async twin: iterating, and results with plain messages."""
+"""Hand-written parts of the plain pull consumer: iteration, and results with plain messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eruca._wire.bodies import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What one pull found, and where the next one begins."""
+    """The result of one pull, and the offset of the next one."""
 
     status: PullStatus
     messages: list[Message]
@@ -33,7 +33,7 @@ class PlainPullConsumer(PlainClient[AsyncPullConsumer]):
 
     @classmethod
     def _show(cls, twin: AsyncPullConsumer, thread: LoopThread) -> Self:
-        """A plain face for a consumer that somebody else started, and will close."""
+        """Return a plain client for a consumer that was started, and will be closed, by someone else."""
         shown = cls.__new__(cls)
         PlainClient.__init__(shown, twin)
         shown._thread = thread
@@ -46,7 +46,7 @@ class PlainPullConsumer(PlainClient[AsyncPullConsumer]):
     def __next__(self) -> Message:
         if self._thread is None and self._is_closed:
             raise StopIteration
-        # One by one, so that what is not yet worked on does not count as done.
+        # One by one, so that messages not yet handled do not count as done.
         found = self._run(self._twin.poll(None, 1))
         if not found:
             raise StopIteration

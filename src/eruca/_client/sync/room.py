@@ -1,4 +1,4 @@
-"""Room for what is sent in the background, so that a thread cannot pile up messages without end."""
+"""Limits messages being sent in the background, so that a thread cannot pile up messages without bound."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 
 class Room:
-    """Lets threads in until it is full, and then again when a quarter is free: waking them one by one is slow."""
+    """Admits threads until it is full, then again when a quarter is free: waking them one by one is slow."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
@@ -17,7 +17,7 @@ class Room:
         self._waiting: deque[threading.Lock] = deque()
 
     def enter(self, timeout_s: float) -> bool:
-        """Enter, or wait for it; False when that takes too long."""
+        """Enter, waiting if it is full; returns False on timeout."""
         with self._guard:
             if self._count < self._count_max:
                 self._count += 1
@@ -35,7 +35,7 @@ class Room:
         return not self._forget(bell)
 
     def _forget(self, bell: threading.Lock) -> bool:
-        """Wait no longer; False when it was let in at this very moment."""
+        """Stop waiting; returns False if the thread was admitted at that moment."""
         with self._guard:
             if bell not in self._waiting:
                 return False

@@ -1,4 +1,4 @@
-"""What a plain scheduled pull does beside calling its async twin: callbacks that get plain clients."""
+"""Hand-written parts of the plain scheduled pull: callbacks that get plain clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class PullContext:
-    """What a callback gets beside its queue: the consumer to pull with, and a say in when it is called again."""
+    """Passed to a callback with its queue: the consumer to pull with, and the delay until the next call."""
 
     def __init__(self, consumer: PullConsumer, twin: AsyncPullContext) -> None:
         self.consumer = consumer

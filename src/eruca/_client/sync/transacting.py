@@ -1,4 +1,4 @@
-"""What a plain transactional producer does beside calling its async twin: local work in the caller's own thread."""
+"""Hand-written parts of the plain transactional producer: local work in the caller's own thread."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class PlainTransactionalProducer(Producer):
     def _plain_send_transaction(
         self, topic: str, body: Any, *, local: Callable[[Receipt], Decided], timeout: Any, **how: Any
     ) -> TransactionReceipt:
-        """Store a half message, do the local work, and tell the broker how that ended.
+        """Store a half message, do the local work, and report its outcome to the broker.
 
-        `local` gets the receipt of the half and returns a Decision; it runs in this thread, with its database
-        connection and whatever else belongs to it. What it raises is raised here, and leaves the half open: the broker
-        will ask. A half that is not synced as the broker's mode wants is rolled back without the work being done.
+        `local` gets the receipt of the half and returns a Decision. It runs in this thread, so it can use the thread's
+        database connection. If it raises, the exception propagates and the half stays open: the broker checks it
+        later. A half that is not synced as the broker's mode requires is rolled back without running `local`.
         `check_after` is how long the broker waits before it asks.
         """
         call: Call[TransactionReceipt] = Call()
@@ -55,11 +55,11 @@ class PlainTransactionalProducer(Producer):
         return self._run(work, self._find_patience(timeout), call)
 
     def _plain_transaction(self, topic: str, body: Any, *, timeout: Any, **how: Any) -> AbstractContextManager[Half]:
-        """Store a half message, and commit it when the block ends; an exception rolls it back and goes on.
+        """Store a half message and commit it when the block ends; an exception rolls it back and propagates.
 
-        Ctrl-C and the end of the process leave it open, and the broker asks: the work may be done or not. So does
-        `half.leave_open()`, also before an exception. Raises SendFailed when the half is not stored, or not synced as
-        the broker's mode wants.
+        Ctrl-C and the end of the process leave it open, because the work may be done or not; the broker checks later.
+        `half.leave_open()` does the same, even if an exception follows. Raises SendFailed if the half is not stored, or
+        not synced as the broker's mode requires.
         """
         return self._open_transaction(
             self._transactions.transaction(topic, body, timeout=timeout, **how), self._find_patience(timeout)
