@@ -153,9 +153,9 @@ test: $(READY) ## a slice of every suite; tests whose tools are missing are left
 
 # Suites that touch a kernel, run once more without the compiled ones; `make test` takes those that look closest at them.
 PLAIN_SLICE := tests/unit/test_kernels.py tests/unit/test_readers_agree.py \
-               $(addprefix tests/unit/wire/test_,reading.py record.py digest.py answers.py batch.py) \
-               $(addprefix tests/unit/store/test_,append_encoded.py dispatch.py entries.py index.py indexentries.py \
-                 messagestore.py read.py replay_log.py replicalog.py scan.py) \
+               $(addprefix tests/unit/wire/,kernel $(addprefix test_,record.py digest.py batch.py)) \
+               $(addprefix tests/unit/store/,kernel reading test_append_encoded.py test_messagestore.py test_replay_log.py \
+                 queues/test_dispatch.py queues/test_index.py lineage/test_replicalog.py log/test_scan.py) \
                $(addprefix tests/unit/spark/,kernel sink/test_encoding.py) \
                $(addprefix tests/unit/broker/test_,ordinary.py send.py)
 PLAIN_SUITES := tests/unit/test_kernels.py tests/unit/test_readers_agree.py tests/unit/wire tests/unit/store tests/unit/spark tests/unit/broker tests/golden

@@ -12,7 +12,7 @@ from eruca._core.failover.machine import Failover
 from eruca._core.failover.rules import Rules
 from eruca._core.failover.view import Event, MemberEntry, Phase, Progress, View
 from tests.figures import note_figures
-from tests.unit.core.failovermodel import Faults, World
+from tests.unit.core.failover.failovermodel import Faults, World
 
 SEEDS = int(os.environ.get("ERUCA_SEEDS", "100"))
 TROUBLE_S = 40.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.paths import REPOSITORY
-from tests.unit.core.failoverscript import Script
+from tests.unit.core.failover.failoverscript import Script
 
 FOLDER = REPOSITORY / "tests/scenarios/failover"
 FILES = sorted(FOLDER.glob("*.txt"))
