@@ -136,6 +136,9 @@ class _History:
 class Delivery:
     """Delivers the parcels of one producer."""
 
+    # Must a retry go to the queue of a try that may have stored the message? Only there can it be recognised.
+    _stays_where_it_may_be_stored = False
+
     def __init__(
         self,
         session: Session,
@@ -196,6 +199,8 @@ class Delivery:
                     route = await self._look_again(parcel.topic, route, history, deadline)
                     continue
                 history.add(queue, error)
+                if self._stays_where_it_may_be_stored and _may_be_stored(error):
+                    choose = _stay_at(queue)
                 if not _may_retry(parcel, error) or history.is_refused_everywhere(route, choose):
                     break
                 if history.tries < self._tries_max:
@@ -207,6 +212,8 @@ class Delivery:
                     self._meter.add_sent(loop.time() - started, history.tries + 1)
                     return receipt
                 history.add_copy(queue, receipt)
+                if self._stays_where_it_may_be_stored:
+                    choose = _stay_at(queue)
             last = queue
         if receipt is not None:
             self._meter.add_sent(loop.time() - started, history.tries)
@@ -353,6 +360,15 @@ def _may_retry(parcel: Parcel, error: ErucaError) -> bool:
     if isinstance(error, RequestRefused) and parcel.code in _REPLY_CODES:
         return False  # the requester is gone; the broker has kept the reply, and would keep it again
     return error.retryable or isinstance(error, WireError)
+
+
+def _may_be_stored(error: ErucaError) -> bool:
+    """Whether a failed try may have stored the message: it was sent, and the broker did not refuse it."""
+    return not isinstance(error, ConnectFailed | TooManyCalls | RequestRefused)
+
+
+def _stay_at(queue: MessageQueue) -> Selector:
+    return lambda _: queue
 
 
 def _has_lost_master(route: Route) -> bool:

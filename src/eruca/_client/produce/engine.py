@@ -14,6 +14,7 @@ from eruca._client.namespaces import unwrap
 from eruca._client.options import ClientOptions
 from eruca._client.produce.choosing import QueueChooser, Selector
 from eruca._client.produce.delivery import Delivery, SendHook
+from eruca._client.produce.once import OnceDelivery, OnceSender
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.packing import Packer
 from eruca._client.produce.pending import PendingSend
@@ -44,6 +45,7 @@ class SendSettings:
     try_timeout_ms: int | None
     retries: int | None
     retry_when_not_synced: bool
+    idempotent: bool
     hooks: Sequence[SendHook]
     trace: bool | str
 
@@ -93,9 +95,12 @@ class Engine:
         if settings.trace:
             self.trace = SendTrace(session, self.group, settings.trace)
             hooks.append(self.trace)
-        self.delivery = Delivery(
+        deliver_by, sender = Delivery, Sender(session, self.group)
+        if settings.idempotent:
+            deliver_by, sender = OnceDelivery, OnceSender(session, self.group)
+        self.delivery = deliver_by(
             session,
-            Sender(session, self.group),
+            sender,
             self._chooser,
             hooks,
             retries=settings.retries,

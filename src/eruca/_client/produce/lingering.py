@@ -181,6 +181,8 @@ def split_receipt(receipt: Receipt, message_ids: list[str]) -> list[Receipt]:
     offset_ids = receipt.offset_id.split(",")
     if len(offset_ids) != len(message_ids):  # the broker named the batch, not its messages
         offset_ids = [receipt.offset_id] * len(message_ids)
+    if receipt.offset < 0:  # they were stored before, and it is not known where
+        return [msgspec.structs.replace(receipt, message_id=message_id) for message_id in message_ids]
     return [
         msgspec.structs.replace(receipt, message_id=message_id, offset_id=offset_id, offset=receipt.offset + number)
         for number, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=True))

@@ -58,9 +58,13 @@ class Parcel(msgspec.Struct, gc=False):
 class Sender:
     """Sends parcels of one producer group."""
 
-    def __init__(self, session: Session, group: str, *, template: str = TEMPLATE_TOPIC) -> None:
+    def __init__(
+        self, session: Session, group: str, *, template: str = TEMPLATE_TOPIC, sent_group: str | None = None
+    ) -> None:
         self._session = session
         self.group = group
+        # The group in requests; another one tells the broker that messages have marks.
+        self._sent_group = sent_group or group
         self._template = template
         # What requests have in common, by what they have in common: the text before the time, between the time and the
         # properties, and between the properties and the number of the call.
@@ -133,7 +137,7 @@ class Sender:
 
     def _write_texts(self, key: tuple[str, int, int, int, int, int, int]) -> tuple[bytes, bytes, bytes]:
         topic, queue_id, code, sys_flag, message_flag, reconsume_times, flag = key
-        group, template = _quote(self.group).decode(), _quote(self._template).decode()
+        group, template = _quote(self._sent_group).decode(), _quote(self._template).decode()
         # In the order of Java's map.
         before = (
             f'{{"code":{code},"extFields":{{"a":{group},"b":{_quote(topic).decode()},"c":{template},'
@@ -151,7 +155,7 @@ class Sender:
 
     def _build(self, parcel: Parcel, queue: MessageQueue) -> Command:
         header = SendMessageV2Header(
-            producer_group=self.group,
+            producer_group=self._sent_group,
             topic=parcel.topic,
             default_topic=self._template,
             default_topic_queue_nums=TEMPLATE_QUEUES,
