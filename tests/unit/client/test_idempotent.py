@@ -157,7 +157,7 @@ async def test_a_broker_that_knows_no_marks_is_refused(scripted: ScriptedCluster
     broker.runtime = {}
     scripted.add_topic("orders")
     producer = await make_producer(scripted.address, timeout=PATIENT, idempotent=True)
-    with pytest.raises(ConfigError, match="idempotent=True needs Eruca brokers.*broker-a"):
+    with pytest.raises(ConfigError, match=r"idempotent=True needs Eruca brokers.*broker-a"):
         await producer.send("orders", b"x")
     assert not broker.sends
 
