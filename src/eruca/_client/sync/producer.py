@@ -168,6 +168,7 @@ class Producer(PlainProducer):
         """Send in the background; the future has the receipt. `close` waits for it. Arguments are those of `send`.
 
         When `in_flight_max` messages are under way it waits for room, as long as a send may take. Raises SendFailed.
+        A send that fails and whose future is never asked for its result is logged as a warning.
 
         >>> futures = [producer.send_soon("orders", body) for body in bodies]
         >>> receipts = [future.result() for future in futures]
