@@ -157,14 +157,14 @@ class Engine:
         return session
 
     def explain_closed(self) -> ClientClosed:
-        """The error for a producer that does not work now."""
+        """Return the error for a producer that is not started, or closed."""
         what = "closed" if self._is_closing else "not started"
         return ClientClosed(f"the producer is {what}", hint="use `async with Producer(...)`, or await start()")
 
     # -- one parcel --------------------------------------------------------------------------------------------------
 
     def find_timeout_ms(self, timeout: Duration | None) -> int:
-        """How long a send may take."""
+        """Return how long a send may take."""
         return self._settings.timeout_ms if timeout is None else to_ms("timeout", timeout)
 
     async def post(self, parcel: Parcel, choose: Selector | None, timeout_ms: int) -> Receipt:
@@ -199,7 +199,7 @@ class Engine:
         return task
 
     def show(self, receipt: Receipt) -> Receipt:
-        """The receipt as the user sees it: without the namespace."""
+        """Return the receipt as the user sees it: without the namespace."""
         namespace = self._options.namespace
         if not namespace:
             return receipt

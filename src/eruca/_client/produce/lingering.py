@@ -55,7 +55,7 @@ class Lingering:
     async def add(
         self, parcel: Parcel, choose: Selector | None, wait: bool, timeout_ms: int
     ) -> asyncio.Future[Receipt] | None:
-        """Take a message; what this returns has its receipt. None: it cannot be in a batch and must go alone.
+        """Take a message and return the future of its receipt; None if it cannot be in a batch and must go alone.
 
         Waits for the route and for room in the window.
         """

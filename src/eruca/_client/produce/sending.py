@@ -75,7 +75,7 @@ class Sender:
         return read_receipt(await self.begin(parcel, queue, timeout_ms), parcel, queue)
 
     def begin(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Awaitable[Command]:
-        """Send; what this returns waits for the answer. Raises ConnectFailed when the broker has no address."""
+        """Send; await the result for the answer. Raises ConnectFailed if the broker has no address."""
         address = self.find_address(queue)
         session = self._session
         link = session.caller.find_link(address)
@@ -105,7 +105,7 @@ class Sender:
             raise CallTimeout(f"broker {queue.broker_name} does not read what is sent to it") from None
 
     def find_address(self, queue: MessageQueue) -> str:
-        """Where the master of a queue is."""
+        """Return the address of the master of a queue."""
         address = self._session.routes.find_address(queue.broker_name, only_this=True)
         if address is None:
             raise self._explain_unknown(queue)
@@ -173,7 +173,7 @@ class Sender:
 
 
 def read_receipt(answer: Command, parcel: Parcel, queue: MessageQueue) -> Receipt:
-    """What an answer to a send says. Raises RequestRefused."""
+    """Return the receipt in an answer to a send. Raises RequestRefused."""
     status = _STATUS.get(answer.code)
     if status is None:
         raise explain_refusal(answer, f"broker {queue.broker_name}")
