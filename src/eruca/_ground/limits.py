@@ -249,5 +249,7 @@ FILTER_SERVERS_MAX = 64
 ONCE_PLACES_MAX = 131_072
 # Queries among them: a job that writes a hundred batches a day leaves one each.
 ONCE_QUERIES_MAX = 4096
-# Characters of a query's name in a mark; ours has 22.
+# Requests an idempotent producer has under way: a broker remembers one number for each of them and each queue.
+ONCE_LANES_MAX = 64
+# Characters of a query's name in a mark; ours have 22 or 24.
 ONCE_QUERY_CHARS_MAX = 64

@@ -1,10 +1,11 @@
-"""The mark of a message that is to be stored once although it may be sent again, by the idempotent Spark sink.
+"""The mark of a message that is to be stored once although it may be sent again, by an idempotent Spark sink or producer.
 
 The mark is the property ERUCA_ONCE. It says which row of which query a message is:
 
     <query>:<batch>:<partition>:<sequence>      3q2-7wEdQkSxJmA1bFzQhg:17:3:40961
 
-The sender chooses the name of the query; the rest are numbers.
+The sender chooses the name of the query; the rest are numbers. For a producer, the query is its name, the batch is 0
+and the partition is a lane, which carries one request at a time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ ONCE_VERSION: Final = 1
 # Brokers read marks only from producers of this group: a program that copies messages to another topic with all their
 # properties does not mean the mark.
 ONCE_GROUP: Final = "ERUCA_ONCE_SINK"
+# The names of producers start with this; those of queries never do.
+PRODUCER_PREFIX: Final = "p."
 ONCE_MARK: Final = f"{ERUCA_ONCE}\x01"
 RAW_ONCE_MARK: Final = ONCE_MARK.encode()
 

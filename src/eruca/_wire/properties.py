@@ -55,7 +55,8 @@ TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 # Set by our broker in a message that it stored again because its record was old: the position of that record.
 TIMER_ROLLED_FROM: Final = "TIMER_ROLLED_FROM"
-# Set by our Spark sink: query, batch, partition and row of a message that our broker must store once (`broker.once`).
+# Set by our Spark sink and idempotent producers: query, batch, partition and row of a message that our broker must
+# store once (`wire.once`).
 ERUCA_ONCE: Final = "ERUCA_ONCE"
 
 # The DELAY of a message that is redelivered for the first time, unless specified: 10 s, and more each time.

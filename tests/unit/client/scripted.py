@@ -10,12 +10,13 @@ from collections.abc import Callable
 from eruca._net.handlers import HandlerTable, Reply, Request, refuse_unknown
 from eruca._net.link import Answer, Link
 from eruca._net.server import Server, ServerSettings
-from eruca._wire.bodies import BrokerData, HeartbeatData, QueueData, TopicList, TopicRouteData
+from eruca._wire.bodies import BrokerData, HeartbeatData, KVTable, QueueData, TopicList, TopicRouteData
 from eruca._wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from eruca._wire.frame import Command, encode_command
 from eruca._wire.headers import SendMessageAnswerHeader, SendMessageV2Header
 from eruca._wire.host import pack_host
 from eruca._wire.ids import encode_offset_id
+from eruca._wire.once import ONCE_KEY
 from tests.patience import PATIENCE_S
 
 SILENT, DROP, WITHOUT_HEADER = "silent", "drop the connection", "answer without a header"
@@ -43,6 +44,8 @@ class ScriptedBroker:
         self.ends: list[Command] = []
         self.heartbeats: list[HeartbeatData] = []
         self.goodbyes: list[str] = []
+        # What it reports of itself.
+        self.runtime = {ONCE_KEY: "1"}
         self._offset = itertools.count()
         table = HandlerTable()
         for code in (
@@ -52,6 +55,7 @@ class ScriptedBroker:
         ):
             table.add_raw(code, self._on_send)
         table.add_raw(RequestCode.END_TRANSACTION, self._on_end)
+        table.add(RequestCode.GET_BROKER_RUNTIME_INFO, lambda _: Reply(body=KVTable(table=self.runtime)))
         table.add(RequestCode.HEART_BEAT, self._on_heartbeat)
         table.add(RequestCode.UNREGISTER_CLIENT, self._on_goodbye)
         self.server = Server(table.handlers, refuse_unknown, ServerSettings(scan_seconds=0.05))

@@ -219,6 +219,24 @@ def test_sending_in_the_background_gives_futures(producer: sync.Producer, broker
         producer.send_soon(topic, b"x", what=1)  # type: ignore[call-arg]
 
 
+def test_a_failure_in_the_background_that_nobody_asks_for_is_one_warning(
+    producer: sync.Producer, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def list_unseen() -> list[str]:
+        return [text for text in caplog.messages if "nobody awaited it" in text]
+
+    assert isinstance(producer.send_soon(topic, b"").exception(SECONDS_MAX), MessageIllegal)
+    with pytest.raises(MessageIllegal):
+        producer.send_soon(topic, b"").result(SECONDS_MAX)
+    producer.send_soon(topic, b"x")
+    assert list_unseen() == []
+    producer.send_soon(topic, b"")
+    wait_for(lambda: bool(list_unseen()))
+    (told,) = list_unseen()
+    assert told.startswith(f"a message for {topic} was not sent, and nobody awaited it: ")
+    assert "the body is empty" in told
+
+
 def test_closing_waits_for_what_is_sent_in_the_background(broker: EmbeddedBroker, topic: str) -> None:
     with sync.Producer(broker.nameserver, group="shop") as producer:
         futures = [producer.send_soon(topic, b"x") for _ in range(50)]

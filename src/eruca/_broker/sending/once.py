@@ -1,10 +1,14 @@
-"""Storing a message once although it is sent again: the broker's half of the idempotent Spark sink.
+"""Storing a message once although it is sent again: the broker's half of idempotent Spark sinks and producers.
 
 Each message of such a sink has a mark that identifies the row and the query (`wire.once`). A sender sends the rows of
 a partition to a queue in the order of their sequence, and the next ones only after the previous ones were acknowledged.
 So the highest stored sequence is enough: any message not above it is already stored, so it is dropped and acknowledged.
 A batch starts when the previous one is complete, so messages of a batch older than the newest are dropped too, and
 nothing about older batches has to be remembered.
+
+For a producer, the query is the producer, and a partition is one of its lanes: a lane carries one request at a time
+(`client.produce.once`). Producers come and go more often than queries, so they have a shelf of their own: however many
+there are, no query is forgotten for them.
 
 A power loss may remove records from the middle of what was not synced yet, and leave some after them. A mark after
 such a gap does not prove that those before it are stored: it is remembered separately, as an island, until they have
@@ -36,7 +40,7 @@ from eruca._store.tables.tables import TableFile
 from eruca._wire.bodies import JsonBody
 from eruca._wire.bodies.shared import kept, kept_dict
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
-from eruca._wire.once import RAW_ONCE_MARK, OnceMark, read_mark
+from eruca._wire.once import PRODUCER_PREFIX, RAW_ONCE_MARK, OnceMark, read_mark
 from eruca._wire.properties import REAL_QID, REAL_TOPIC, get_property
 from eruca.errors import MessageIllegal, StoreFull, TableUnsaved
 
@@ -95,6 +99,26 @@ class _Query:
         self.islands = {}
 
 
+class _Shelf:
+    """Queries in order of last use, or producers, and the number of their places."""
+
+    __slots__ = ("count", "queries")
+
+    def __init__(self) -> None:
+        self.queries: dict[str, _Query] = {}
+        self.count = 0
+
+    def forget_oldest(self) -> None:
+        """Forget those idle for longest until the rest is within the limits."""
+        queries = self.queries
+        while (self.count > ONCE_PLACES_MAX or len(queries) > ONCE_QUERIES_MAX) and len(queries) > 1:
+            name = next(iter(queries))
+            self.count -= len(queries.pop(name).places)
+            # Producers are never announced as gone, so forgetting one is nothing to worry about.
+            level = logging.DEBUG if name.startswith(PRODUCER_PREFIX) else logging.WARNING
+            log.log(level, "dropping the record of what %s has stored: there are too many", name)
+
+
 class OnceFile(TableFile[OnceTable]):
     """The table on disk."""
 
@@ -116,8 +140,8 @@ class Once:
         self._store = store
         self._file = file
         self._saver = saver
-        self._queries: dict[str, _Query] = {}
-        self._count = 0
+        self._queries = _Shelf()
+        self._producers = _Shelf()
         # Messages that were already stored.
         self.dropped = 0
         # Marks that were read from the log.
@@ -134,11 +158,17 @@ class Once:
         if self.is_ready:
             saver.add(_SAVER_NAME, file, self._take_table, self._note_saved)
 
+    def _find_shelf(self, name: str) -> _Shelf:
+        return self._producers if name.startswith(PRODUCER_PREFIX) else self._queries
+
+    def _find(self, mark: OnceMark) -> _Query | None:
+        return self._find_shelf(mark.query).queries.get(mark.query)
+
     # -- for senders -------------------------------------------------------------------------------------------------
 
     def find_stored(self, topic: str, queue_id: int, mark: OnceMark) -> int:
         """Return the sequence up to which a queue has all messages of a mark's batch and partition; -1 for none."""
-        query = self._queries.get(mark.query)
+        query = self._find(mark)
         if query is None or mark.batch > query.batch:
             return -1
         if mark.batch < query.batch:
@@ -147,7 +177,7 @@ class Once:
 
     def find_islands(self, topic: str, queue_id: int, mark: OnceMark) -> Sequence[tuple[int, int]]:
         """Return what a queue has above that, as first and last sequence of each island."""
-        query = self._queries.get(mark.query)
+        query = self._find(mark)
         if query is None or mark.batch != query.batch:
             return ()
         return query.islands.get((topic, queue_id, mark.partition), ())
@@ -163,7 +193,7 @@ class Once:
 
     def check_room(self, topic: str, queue_id: int, mark: OnceMark) -> None:
         """Raise StoreFull if one query alone would exceed the number of places that can be remembered."""
-        query = self._queries.get(mark.query)
+        query = self._find(mark)
         if query is None or mark.batch > query.batch or len(query.places) < ONCE_PLACES_MAX:
             return
         if (topic, queue_id, mark.partition) not in query.places:
@@ -175,20 +205,21 @@ class Once:
 
     def note(self, topic: str, queue_id: int, mark: OnceMark) -> None:
         """Note a stored message, and that all earlier ones of its batch and partition in the queue are stored."""
-        query = self._queries.pop(mark.query, None)
+        shelf = self._find_shelf(mark.query)
+        query = shelf.queries.pop(mark.query, None)
         if query is None:
             query = _Query(mark.batch)
         elif mark.batch > query.batch:
-            self._count -= len(query.places)
+            shelf.count -= len(query.places)
             query.begin(mark.batch)
         # The most recently used query is at the end.
-        self._queries[mark.query] = query
+        shelf.queries[mark.query] = query
         if mark.batch < query.batch:
             return
         place = (topic, queue_id, mark.partition)
         before = query.places.get(place)
         if before is None:
-            self._count += 1
+            shelf.count += 1
         elif before >= mark.sequence:
             return
         query.places[place] = mark.sequence
@@ -196,26 +227,22 @@ class Once:
         if islands is not None and islands[-1][1] > mark.sequence:
             query.islands[place] = [island for island in islands if island[1] > mark.sequence]
         self._changed = True
-        if self._count > ONCE_PLACES_MAX or len(self._queries) > ONCE_QUERIES_MAX:
-            self._forget_oldest()
+        if shelf.count > ONCE_PLACES_MAX or len(shelf.queries) > ONCE_QUERIES_MAX:
+            shelf.forget_oldest()
 
     def _note_island(self, topic: str, queue_id: int, mark: OnceMark) -> None:
         """Note a stored message when it is not known whether all earlier ones are stored."""
         if self.has(topic, queue_id, mark):
             return
         self.note(topic, queue_id, mark._replace(sequence=-1))
-        islands = self._queries[mark.query].islands.setdefault((topic, queue_id, mark.partition), [])
+        islands = (
+            self._find_shelf(mark.query).queries[mark.query].islands.setdefault((topic, queue_id, mark.partition), [])
+        )
         place = bisect_right(islands, (mark.sequence, _ALL))
         if place and islands[place - 1][1] == mark.sequence - 1:
             islands[place - 1] = islands[place - 1][0], mark.sequence
         else:
             islands.insert(place, (mark.sequence, mark.sequence))
-
-    def _forget_oldest(self) -> None:
-        while (self._count > ONCE_PLACES_MAX or len(self._queries) > ONCE_QUERIES_MAX) and len(self._queries) > 1:
-            name = next(iter(self._queries))
-            self._count -= len(self._queries.pop(name).places)
-            log.warning("dropping the record of what query %s has stored: there are too many queries", name)
 
     # -- the table ---------------------------------------------------------------------------------------------------
 
@@ -273,7 +300,7 @@ class Once:
     def snapshot(self) -> OnceTable:
         """Return the current table."""
         queries: dict[str, OnceQuery] = {}
-        for name, query in self._queries.items():
+        for name, query in (*self._queries.queries.items(), *self._producers.queries.items()):
             table = queries[name] = OnceQuery(batch=query.batch)
             for (topic, queue_id, partition), sequence in query.places.items():
                 table.places.setdefault(topic, {})[f"{queue_id}:{partition}"] = sequence
@@ -287,12 +314,13 @@ class Once:
     def restore(self, table: OnceTable) -> None:
         """Restore the state from a table."""
         for name, kept_query in table.queries.items():
-            query = self._queries[name] = _Query(kept_query.batch)
+            shelf = self._find_shelf(name)
+            query = shelf.queries[name] = _Query(kept_query.batch)
             for topic, places in kept_query.places.items():
                 query.places |= {_read_place(topic, place): sequence for place, sequence in places.items()}
             for topic, found in kept_query.islands.items():
                 query.islands |= {_read_place(topic, place): list(islands) for place, islands in found.items()}
-            self._count += len(query.places)
+            shelf.count += len(query.places)
         self._saved_position = table.position
 
     # -- on a slave ---------------------------------------------------------------------------------------------------
@@ -316,8 +344,7 @@ class Once:
     def _on_cut(self, _: int) -> None:
         """A part of the log is gone, and marks with it: read the whole remaining log again."""
         log.warning("a part of the log was cut off: reading all marks again")
-        self._queries.clear()
-        self._count = 0
+        self._queries, self._producers = _Shelf(), _Shelf()
         self._waiting = None
         self._cuts = self._store.lineage.cuts
         self._read_to = 0

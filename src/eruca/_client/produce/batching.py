@@ -27,7 +27,7 @@ def build_batches(
 ) -> Iterator[Parcel]:
     """Encode messages into batches, in their order. Raises MessageIllegal before the first.
 
-    A batch has at most `bytes_max`, and so many messages that the answer, which names them all, can be read.
+    A batch has at most `bytes_max` bytes, and few enough messages that the answer, which lists them all, can be read.
     """
     if topic.startswith(RETRY_PREFIX):
         raise MessageIllegal("a batch cannot go to a retry topic")

@@ -1,4 +1,4 @@
-"""Answers to brokers that ask what became of a half message nobody decided."""
+"""Answers to brokers that ask for the decision about a half message."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Decided = Awaitable[Decision | None] | Decision | None
 
 
 class CheckAnswers:
-    """Asks the user's function about half messages, and tells the brokers what it says."""
+    """Asks the user's function about half messages, and sends its decisions to the brokers."""
 
     def __init__(self, engine: Engine, check: Callable[[Message], Decided], checks_max: int) -> None:
         self._engine = engine
@@ -60,7 +60,7 @@ class CheckAnswers:
         self._session: Session | None = None
 
     def start(self, session: Session) -> None:
-        """Let every broker know of the group: halves of it may wait at any, also if this producer never sends."""
+        """Announce the group to every broker: any may have halves of it, even if this producer never sends."""
         # A route that names them all is enough: brokers of a new route get a heartbeat. (Java's clients look at TBW102,
         # which a broker has only if it creates topics automatically.)
         self._session = session
@@ -144,7 +144,7 @@ async def call_either(function: Callable[[_Argument], Decided], argument: _Argum
 
 
 def check_decision(found: object, who: str) -> Decision:
-    """What a user's function decided; None means that it does not know. Raises TypeError for anything else."""
+    """Return what a user's function decided; None means unknown. Raises TypeError for anything else."""
     if found is None:
         return Decision.UNKNOWN
     if not isinstance(found, Decision):

@@ -1,4 +1,4 @@
-"""Which queue a message goes to: the next in turn, one on a broker that is well, or the one the user wants."""
+"""Which queue a message goes to: the next in turn, one on a healthy broker, or the one the user chose."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QueueChooser:
         self._turn = random.randrange(2**31)
 
     def pick(self, route: Route, last: MessageQueue | None, now_ms: int) -> MessageQueue:
-        """The queue for the next try; `last` is that of a try that failed."""
+        """Return the queue for the next try; `last` is that of a failed try."""
         queues = route.write_queues
         if not queues:
             raise explain_not_writable(route)
@@ -82,7 +82,7 @@ def choose_queue(shard: str | None, queue: MessageQueue | None, selector: Select
 
 
 def choose_by_shard(queues: Sequence[MessageQueue], shard: str) -> MessageQueue:
-    """The queue of a shard, the same that Java's selector by hash takes."""
+    """Return the queue of a shard, the same that Java's selector by hash chooses."""
     # Java takes the remainder first and its absolute value then, which is this for the smallest integer too.
     return queues[abs(java_hash(shard)) % len(queues)]
 

@@ -1,4 +1,4 @@
-"""Getting one parcel stored: tries, retries on other brokers, and what is told of them."""
+"""Getting one parcel stored: tries, retries on other brokers, and how they are reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LEFT_S_MIN = 0.02
 _LOOKS = Backoff(0.1, 0.5)
 # What a broker answers that does not have the topic, or is not the master any more: another one may be by now.
 _MISLED_CODES = frozenset({int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.SERVICE_NOT_AVAILABLE)})
-# What a broker would answer again: it must not, and that does not change within seconds.
+# Refusals that do not change within seconds.
 _LASTING_CODES = frozenset(
     {
         int(ResponseCode.NO_PERMISSION),
@@ -49,13 +49,13 @@ _LASTING_CODES = frozenset(
 )
 # How often a message is sent again that is stored but not synced, unless `retries` says otherwise.
 _COPIES_MAX = 2
-# How many failed tries an error tells of.
+# How many failed tries an error lists.
 _TOLD_MAX = 20
 _REPLY_CODES = frozenset({int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)})
 
 
 class SendHook(Protocol):
-    """Is told of every message before and after each try to send it. What it raises is logged and goes no further."""
+    """Is called before and after each try to send a message. What it raises is logged and ignored."""
 
     def before_send(self, parcel: Parcel, queue: MessageQueue) -> None:
         """A message is about to be sent."""
@@ -121,7 +121,7 @@ class _History:
         return choose is not None or all(queue.broker_name in self.refused_by for queue in route.write_queues)
 
     def explain(self, topic: str, timeout_ms: float) -> SendFailed:
-        """The error for a message that is not stored."""
+        """Return the error for a message that is not stored."""
         tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
         told = self.told or [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
         error = SendFailed(
@@ -135,6 +135,9 @@ class _History:
 
 class Delivery:
     """Delivers the parcels of one producer."""
+
+    # Must a retry go to the queue of a try that may have stored the message? Only there can it be recognised.
+    _stays_where_it_may_be_stored = False
 
     def __init__(
         self,
@@ -196,6 +199,8 @@ class Delivery:
                     route = await self._look_again(parcel.topic, route, history, deadline)
                     continue
                 history.add(queue, error)
+                if self._stays_where_it_may_be_stored and _may_be_stored(error):
+                    choose = _stay_at(queue)
                 if not _may_retry(parcel, error) or history.is_refused_everywhere(route, choose):
                     break
                 if history.tries < self._tries_max:
@@ -207,6 +212,8 @@ class Delivery:
                     self._meter.add_sent(loop.time() - started, history.tries + 1)
                     return receipt
                 history.add_copy(queue, receipt)
+                if self._stays_where_it_may_be_stored:
+                    choose = _stay_at(queue)
             last = queue
         if receipt is not None:
             self._meter.add_sent(loop.time() - started, history.tries)
@@ -261,7 +268,7 @@ class Delivery:
         return receipt
 
     async def find_route(self, topic: str, deadline: float) -> Route:
-        """The route of a topic to send to; asked for again until it is there, or time or tries are used up.
+        """Return the route of a topic to send to; ask again until there is one, or time or tries are used up.
 
         Raises SendFailed, NoRoute, and NetError when no name server answers.
         """
@@ -353,6 +360,15 @@ def _may_retry(parcel: Parcel, error: ErucaError) -> bool:
     if isinstance(error, RequestRefused) and parcel.code in _REPLY_CODES:
         return False  # the requester is gone; the broker has kept the reply, and would keep it again
     return error.retryable or isinstance(error, WireError)
+
+
+def _may_be_stored(error: ErucaError) -> bool:
+    """Whether a failed try may have stored the message: it was sent, and the broker did not refuse it."""
+    return not isinstance(error, ConnectFailed | TooManyCalls | RequestRefused)
+
+
+def _stay_at(queue: MessageQueue) -> Selector:
+    return lambda _: queue
 
 
 def _has_lost_master(route: Route) -> bool:

@@ -14,6 +14,7 @@ from eruca._client.namespaces import unwrap
 from eruca._client.options import ClientOptions
 from eruca._client.produce.choosing import QueueChooser, Selector
 from eruca._client.produce.delivery import Delivery, SendHook
+from eruca._client.produce.once import OnceDelivery, OnceSender
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.packing import Packer
 from eruca._client.produce.pending import PendingSend
@@ -44,6 +45,7 @@ class SendSettings:
     try_timeout_ms: int | None
     retries: int | None
     retry_when_not_synced: bool
+    idempotent: bool
     hooks: Sequence[SendHook]
     trace: bool | str
 
@@ -93,9 +95,12 @@ class Engine:
         if settings.trace:
             self.trace = SendTrace(session, self.group, settings.trace)
             hooks.append(self.trace)
-        self.delivery = Delivery(
+        deliver_by, sender = Delivery, Sender(session, self.group)
+        if settings.idempotent:
+            deliver_by, sender = OnceDelivery, OnceSender(session, self.group)
+        self.delivery = deliver_by(
             session,
-            Sender(session, self.group),
+            sender,
             self._chooser,
             hooks,
             retries=settings.retries,
@@ -152,14 +157,14 @@ class Engine:
         return session
 
     def explain_closed(self) -> ClientClosed:
-        """The error for a producer that does not work now."""
+        """Return the error for a producer that is not started, or closed."""
         what = "closed" if self._is_closing else "not started"
         return ClientClosed(f"the producer is {what}", hint="use `async with Producer(...)`, or await start()")
 
     # -- one parcel --------------------------------------------------------------------------------------------------
 
     def find_timeout_ms(self, timeout: Duration | None) -> int:
-        """How long a send may take."""
+        """Return how long a send may take."""
         return self._settings.timeout_ms if timeout is None else to_ms("timeout", timeout)
 
     async def post(self, parcel: Parcel, choose: Selector | None, timeout_ms: int) -> Receipt:
@@ -194,7 +199,7 @@ class Engine:
         return task
 
     def show(self, receipt: Receipt) -> Receipt:
-        """The receipt as the user sees it: without the namespace."""
+        """Return the receipt as the user sees it: without the namespace."""
         namespace = self._options.namespace
         if not namespace:
             return receipt

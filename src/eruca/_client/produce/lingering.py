@@ -55,7 +55,7 @@ class Lingering:
     async def add(
         self, parcel: Parcel, choose: Selector | None, wait: bool, timeout_ms: int
     ) -> asyncio.Future[Receipt] | None:
-        """Take a message; what this returns has its receipt. None: it cannot be in a batch and must go alone.
+        """Take a message and return the future of its receipt; None if it cannot be in a batch and must go alone.
 
         Waits for the route and for room in the window.
         """
@@ -181,6 +181,8 @@ def split_receipt(receipt: Receipt, message_ids: list[str]) -> list[Receipt]:
     offset_ids = receipt.offset_id.split(",")
     if len(offset_ids) != len(message_ids):  # the broker named the batch, not its messages
         offset_ids = [receipt.offset_id] * len(message_ids)
+    if receipt.offset < 0:  # they were stored before, and it is not known where
+        return [msgspec.structs.replace(receipt, message_id=message_id) for message_id in message_ids]
     return [
         msgspec.structs.replace(receipt, message_id=message_id, offset_id=offset_id, offset=receipt.offset + number)
         for number, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=True))

@@ -39,6 +39,7 @@ class Packer:
         compression: str,
         compression_level: int,
         message_bytes_max: int,
+        own: Mapping[str, str] | None = None,
     ) -> None:
         self.telemetry: Telemetry | None = None
         self._namespace = namespace
@@ -50,7 +51,8 @@ class Packer:
         self._compression = _check_compression(compression, compression_level)
         self._compression_level = compression_level
         self._bytes_max = message_bytes_max
-        self._own = {INSTANCE_ID: namespace} if namespace else {}
+        # What every message of this producer has.
+        self._own = {**({INSTANCE_ID: namespace} if namespace else {}), **(own or {})}
         # Topics as the broker knows them, by what the user calls them.
         self._topics: dict[str, str] = {}
 

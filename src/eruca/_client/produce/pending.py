@@ -1,9 +1,10 @@
-"""A message that is sent in the background, and the warning when it fails and nobody looks."""
+"""Messages that are sent in the background; a failure is logged if nobody asks for the result."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import Future
 
 from eruca._client.produce.outgoing import Receipt
 
@@ -41,7 +42,38 @@ class PendingReceipt(asyncio.Future[Receipt]):
         super().__del__()
 
 
+class PlainPendingSend(Future[Receipt]):
+    """The future of one plain `send_soon`. A failure whose result is never asked for is logged."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self.topic = topic
+        self._is_seen = False
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """Wait for the receipt and return it. Raises what the send raised."""
+        try:
+            return super().result(timeout)
+        finally:
+            self._is_seen |= self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end of the send and return its error; None if it succeeded."""
+        try:
+            return super().exception(timeout)
+        finally:
+            self._is_seen |= self.done()
+
+    def __del__(self) -> None:
+        if not self._is_seen and self.done() and not self.cancelled() and (error := super().exception()) is not None:
+            _warn(self.topic, error)
+
+
 def _warn_unseen(future: asyncio.Future[Receipt], topic: str) -> None:
-    # asyncio sets this when something failed, and clears it when somebody took the exception.
+    # asyncio sets this when something failed, and clears it when the exception was retrieved.
     if future._log_traceback:
-        log.warning("a message for %s was not sent, and nobody awaited it: %s", topic, future.exception())
+        _warn(topic, future.exception())
+
+
+def _warn(topic: str, error: BaseException | None) -> None:
+    log.warning("a message for %s was not sent, and nobody awaited it: %s", topic, error)

@@ -16,6 +16,7 @@ from eruca._client.produce.choosing import QueueChooser, Selector, choose_queue
 from eruca._client.produce.delivery import SendHook
 from eruca._client.produce.engine import Engine, SendSettings
 from eruca._client.produce.lingering import Lingering
+from eruca._client.produce.once import MARK_SPACE
 from eruca._client.produce.outgoing import Outgoing, Receipt, describe_delay
 from eruca._client.produce.packing import Packer
 from eruca._client.produce.requests import choose_reply_queue, describe_reply, describe_request
@@ -29,7 +30,7 @@ from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import RequestCode
 from eruca._wire.names import DEFAULT_PRODUCER_GROUP, check_group
-from eruca._wire.properties import TIMER_DEL_UNIQKEY
+from eruca._wire.properties import ERUCA_ONCE, TIMER_DEL_UNIQKEY
 from eruca.errors import RequestTimeout
 from eruca.serializers import Serializer
 
@@ -48,6 +49,11 @@ class Producer(Client):
     `try_timeout` is for each try: without it a broker that does not answer uses up the whole time, with it a slow one
     may store a message twice.
 
+    With `idempotent=True` a message that is sent again because its answer was lost is stored once. After such a try a
+    retry goes to the same queue. The receipt of a message that was already stored has no `offset_id` and -1 as its
+    `offset`. It needs Eruca brokers: a send to another one raises ConfigError. It does not cover `send_oneway`, replies
+    and halves of transactions.
+
     With a `linger` time, messages of `send` and `send_soon` wait that long for others of their queue and share a
     request with them; delayed and compressed messages, and those with a `selector`, go alone.
 
@@ -64,6 +70,7 @@ class Producer(Client):
         try_timeout: Duration | None = None,
         retries: int | None = None,
         retry_when_not_synced: bool = False,
+        idempotent: bool = False,
         avoid_slow_brokers: bool = False,
         compress_from: int | None = 4096,
         compression: str = "zlib",
@@ -81,6 +88,7 @@ class Producer(Client):
         check_type("group", group, str)
         self.group = check_own_group(group, DEFAULT_PRODUCER_GROUP)
         check_type("retry_when_not_synced", retry_when_not_synced, bool)
+        check_type("idempotent", idempotent, bool)
         check_type("avoid_slow_brokers", avoid_slow_brokers, bool)
         check_type("trace", trace, bool, str)
         check_type("hooks", hooks, Iterable)
@@ -97,12 +105,14 @@ class Producer(Client):
             compression=compression,
             compression_level=compression_level,
             message_bytes_max=message_bytes_max,
+            own={ERUCA_ONCE: MARK_SPACE} if idempotent else None,
         )
         settings = SendSettings(
             timeout_ms=to_ms("timeout", timeout),
             try_timeout_ms=None if try_timeout is None else to_ms("try_timeout", try_timeout),
             retries=retries,
             retry_when_not_synced=retry_when_not_synced,
+            idempotent=idempotent,
             hooks=tuple(hooks),
             trace=trace,
         )

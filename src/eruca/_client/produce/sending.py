@@ -58,9 +58,13 @@ class Parcel(msgspec.Struct, gc=False):
 class Sender:
     """Sends parcels of one producer group."""
 
-    def __init__(self, session: Session, group: str, *, template: str = TEMPLATE_TOPIC) -> None:
+    def __init__(
+        self, session: Session, group: str, *, template: str = TEMPLATE_TOPIC, sent_group: str | None = None
+    ) -> None:
         self._session = session
         self.group = group
+        # The group in requests; another one tells the broker that messages have marks.
+        self._sent_group = sent_group or group
         self._template = template
         # What requests have in common, by what they have in common: the text before the time, between the time and the
         # properties, and between the properties and the number of the call.
@@ -71,7 +75,7 @@ class Sender:
         return read_receipt(await self.begin(parcel, queue, timeout_ms), parcel, queue)
 
     def begin(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Awaitable[Command]:
-        """Send; what this returns waits for the answer. Raises ConnectFailed when the broker has no address."""
+        """Send; await the result for the answer. Raises ConnectFailed if the broker has no address."""
         address = self.find_address(queue)
         session = self._session
         link = session.caller.find_link(address)
@@ -101,7 +105,7 @@ class Sender:
             raise CallTimeout(f"broker {queue.broker_name} does not read what is sent to it") from None
 
     def find_address(self, queue: MessageQueue) -> str:
-        """Where the master of a queue is."""
+        """Return the address of the master of a queue."""
         address = self._session.routes.find_address(queue.broker_name, only_this=True)
         if address is None:
             raise self._explain_unknown(queue)
@@ -133,7 +137,7 @@ class Sender:
 
     def _write_texts(self, key: tuple[str, int, int, int, int, int, int]) -> tuple[bytes, bytes, bytes]:
         topic, queue_id, code, sys_flag, message_flag, reconsume_times, flag = key
-        group, template = _quote(self.group).decode(), _quote(self._template).decode()
+        group, template = _quote(self._sent_group).decode(), _quote(self._template).decode()
         # In the order of Java's map.
         before = (
             f'{{"code":{code},"extFields":{{"a":{group},"b":{_quote(topic).decode()},"c":{template},'
@@ -151,7 +155,7 @@ class Sender:
 
     def _build(self, parcel: Parcel, queue: MessageQueue) -> Command:
         header = SendMessageV2Header(
-            producer_group=self.group,
+            producer_group=self._sent_group,
             topic=parcel.topic,
             default_topic=self._template,
             default_topic_queue_nums=TEMPLATE_QUEUES,
@@ -169,7 +173,7 @@ class Sender:
 
 
 def read_receipt(answer: Command, parcel: Parcel, queue: MessageQueue) -> Receipt:
-    """What an answer to a send says. Raises RequestRefused."""
+    """Return the receipt in an answer to a send. Raises RequestRefused."""
     status = _STATUS.get(answer.code)
     if status is None:
         raise explain_refusal(answer, f"broker {queue.broker_name}")

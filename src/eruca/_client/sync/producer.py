@@ -38,6 +38,11 @@ class Producer(PlainProducer):
     `try_timeout` is for each try: without it a broker that does not answer uses up the whole time, with it a slow one
     may store a message twice.
 
+    With `idempotent=True` a message that is sent again because its answer was lost is stored once. After such a try a
+    retry goes to the same queue. The receipt of a message that was already stored has no `offset_id` and -1 as its
+    `offset`. It needs Eruca brokers: a send to another one raises ConfigError. It does not cover `send_oneway`, replies
+    and halves of transactions.
+
     With a `linger` time, messages of `send` and `send_soon` wait that long for others of their queue and share a
     request with them; delayed and compressed messages, and those with a `selector`, go alone.
 
@@ -57,6 +62,7 @@ class Producer(PlainProducer):
         try_timeout: Duration | None = None,
         retries: int | None = None,
         retry_when_not_synced: bool = False,
+        idempotent: bool = False,
         avoid_slow_brokers: bool = False,
         compress_from: int | None = 4096,
         compression: str = "zlib",
@@ -79,6 +85,7 @@ class Producer(PlainProducer):
                 try_timeout=try_timeout,
                 retries=retries,
                 retry_when_not_synced=retry_when_not_synced,
+                idempotent=idempotent,
                 avoid_slow_brokers=avoid_slow_brokers,
                 compress_from=compress_from,
                 compression=compression,
@@ -161,6 +168,7 @@ class Producer(PlainProducer):
         """Send in the background; returns a future of the receipt. `close` waits for it. Arguments as for `send`.
 
         If `in_flight_max` messages are in flight, it waits for room for at most the send timeout. Raises SendFailed.
+        A failed send whose future is never asked for its result is logged as a warning.
 
         >>> futures = [producer.send_soon("orders", body) for body in bodies]
         >>> receipts = [future.result() for future in futures]

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from eruca._client.produce.outgoing import Receipt
+from eruca._client.produce.pending import PlainPendingSend
 from eruca._client.produce.producer import Producer as AsyncProducer
 from eruca._client.sync.base import PlainClient
 from eruca._client.sync.room import Room
@@ -34,6 +35,7 @@ class PlainProducer(PlainClient[AsyncProducer]):
         """Send in the background; returns a future of the receipt. `close` waits for it. Arguments as for `send`.
 
         If `in_flight_max` messages are in flight, it waits for room for at most the send timeout. Raises SendFailed.
+        A failed send whose future is never asked for its result is logged as a warning.
 
         >>> futures = [producer.send_soon("orders", body) for body in bodies]
         >>> receipts = [future.result() for future in futures]
@@ -46,7 +48,7 @@ class PlainProducer(PlainClient[AsyncProducer]):
                 [],
                 hint="raise in_flight_max, or send fewer messages at a time",
             )
-        future: Future[Receipt] = Future()
+        future = PlainPendingSend(topic)
         work = self._twin.send(topic, body, **how)
         try:
             thread.post(self._begin_soon, (future, topic, work))
