@@ -100,10 +100,11 @@ class Failover:
         # While this member is the master: the revision of `master`, and the set its claim wrote.
         self._master_revision = 0
         self._claimed: StateEntry | None = None
-        # The current election: the revision of `state`, when it began for us, when every member had published.
+        # The current election: the revision of `state`, when it began for us, when every member had published, and
+        # the revisions of the keys that rank before ours.
         self._round: tuple[int, float] | None = None
         self._ready_at: float | None = None
-        self._published_by: frozenset[int] = frozenset()
+        self._ahead: frozenset[int] = frozenset()
         self._needed: frozenset[int] | None = None
         # Messages logged since the last real change of phase.
         self._told: set[str] = set()
@@ -389,11 +390,10 @@ class Failover:
 
     def _is_my_turn(self, view: View, state: StateEntry) -> bool:
         if self._round is None or self._round[0] != state.revision:
-            self._round, self._ready_at, self._published_by = (state.revision, self._now), None, frozenset()
+            self._round, self._ready_at, self._ahead = (state.revision, self._now), None, frozenset()
         published = list_published(view, state)
-        names = frozenset(member.member for member in published)
-        missing = state.in_sync - names
         if self._ready_at is None:
+            missing = state.in_sync - {member.member for member in published}
             # Members that saw the last master vanish know who is alive; members that all just started do not.
             are_cold = all(member.is_cold for member in published)
             waits_for = missing if are_cold else missing & view.members.keys()
@@ -401,11 +401,14 @@ class Failover:
             if waits_for and self._now < self._round[1] + patience:
                 return False
             self._ready_at = self._now
-        if names - self._published_by:
-            # A member that published late gets as much time to claim as the others.
-            self._ready_at, self._published_by = self._now, names
-        place = rank(published, state).index(self._me.member)
-        return self._now >= self._ready_at + place * self._rules.takeover_s
+        candidates = rank(published, state)
+        before = candidates[: candidates.index(self._me.member)]
+        ahead = frozenset(view.members[member].revision for member in before)
+        if ahead - self._ahead:
+            # A member that published late, or again because its lease had expired, gets the same time to claim.
+            self._ready_at = self._now
+        self._ahead = ahead
+        return self._now >= self._ready_at + len(before) * self._rules.takeover_s
 
     def _found(self, view: View, own: MemberEntry) -> None:
         """There is no state: no master was ever elected, or etcd lost its data."""

@@ -62,6 +62,11 @@ def test_all_faults_together() -> None:
     assert sum(world.elections for world in worlds) > SEEDS
 
 
+def test_member_that_publishes_again_gets_time_to_claim() -> None:
+    """A world in which a better member loses its lease in the middle of an election, while etcd is down."""
+    assert run_seeds("published again", 1_001_246, 1, Faults())
+
+
 def test_slow_networks() -> None:
     worlds = run_seeds("slow networks", 100_000, SEEDS // 4 + 1, Faults(slow=0.1))
     assert sum(len(world.acknowledged) for world in worlds)
