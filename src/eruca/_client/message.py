@@ -104,15 +104,14 @@ class ReceivedMessage:
             return self._value
         except AttributeError:
             pass
-        self._value: Any = self._read_value()
+        self._value: Any = self.body if self._decode is None else self.decode_body(self._decode)
         return self._value
 
-    def _read_value(self) -> Any:
+    def decode_body(self, decode: Decode) -> Any:
+        """Return the body, decoded by a deserializer. Raises SerializationError."""
         body = self.body
-        if self._decode is None:
-            return body
         try:
-            return self._decode(body)
+            return decode(body)
         except ErucaError as error:
             raise SerializationError(f"the body of {self!r} cannot be decoded: {error}", hint="") from error
         except Exception as error:

@@ -9,9 +9,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 HEAD = """
+from dataclasses import dataclass
+import msgspec
 from eruca import Consumer, Message, Outcome, sync
 consumer = Consumer("127.0.0.1:9876", group="g")
 plain = sync.Consumer("127.0.0.1:9876", group="g")
+@dataclass
+class Order: id: str
+class Cart(msgspec.Struct): id: str
 """
 GOOD = [
     '@consumer.handler("a")\nasync def f{n}(message: Message) -> None: ...',
@@ -22,6 +27,12 @@ GOOD = [
     '@plain.handler("a")\ndef f{n}(message: sync.Message) -> None: ...',
     '@plain.handler("a")\nasync def f{n}(message: Message) -> None: ...',
     '@plain.handler("a", batch=8)\ndef f{n}(messages: list[sync.Message]) -> None: ...',
+    '@consumer.handler("a")\nasync def f{n}(order: Order) -> None: ...',
+    '@consumer.handler("a")\ndef f{n}(cart: Cart) -> Outcome | None: return None',
+    '@consumer.handler("a")\nasync def f{n}(order: Order, message: Message) -> None: ...',
+    '@plain.handler("a")\ndef f{n}(order: Order) -> None: ...',
+    '@plain.handler("a")\nasync def f{n}(order: Order) -> None: ...',
+    '@plain.handler("a")\ndef f{n}(order: Order, message: sync.Message) -> None: ...',
 ]
 BAD = [
     '@consumer.handler("a")\nasync def f{n}(message: Message) -> bool: return True',
@@ -33,6 +44,10 @@ BAD = [
     '@plain.handler("a")\ndef f{n}(message: sync.Message) -> bool: return True',
     '@plain.handler("a")\ndef f{n}(message: Message) -> None: ...',
     '@plain.handler("a", batch=8)\ndef f{n}(message: sync.Message) -> None: ...',
+    '@consumer.handler("a")\nasync def f{n}(order: Order) -> bool: return True',
+    '@consumer.handler("a")\nasync def f{n}(order: Order, more: str) -> None: ...',
+    '@consumer.handler("a", batch=8)\nasync def f{n}(orders: list[Order]) -> None: ...',
+    '@plain.handler("a")\ndef f{n}(order: Order) -> bool: return True',
 ]
 
 

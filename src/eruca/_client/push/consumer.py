@@ -21,7 +21,7 @@ from eruca._client.group.subscriptions import (
 from eruca._client.message import Decode, Message
 from eruca._client.namespaces import check_own_group, unwrap, unwrap_queue, wrap
 from eruca._client.options import ClientOptions, choose_options
-from eruca._client.push.handlers import Batch, Concurrency, HandlerEntry, Single, make_handler
+from eruca._client.push.handlers import Batch, Concurrency, HandlerEntry, RegisterSingle, make_handler
 from eruca._client.push.member import PushMember
 from eruca._client.session.session import Session
 from eruca._client.stopping import Client, describe_client, run_until_stopped
@@ -118,7 +118,7 @@ class Consumer(Client):
         batch: Literal[1] = 1,
         ordered: bool = False,
         auto_commit: bool = True,
-    ) -> Callable[[Single], Single]: ...
+    ) -> RegisterSingle: ...
     @overload
     def handler(
         self,
@@ -145,6 +145,8 @@ class Consumer(Client):
         `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
         or with `batch` above 1 a list of at most `batch`. `ordered` keeps the order of each queue.
         Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last.
+        A parameter annotated with a dataclass, a msgspec struct or a Pydantic model gets the body, decoded from JSON; a
+        second parameter gets the Message.
         A handler of a batch may `ack`, `retry` or `bury` single messages; its return or exception is for the rest.
         """
 

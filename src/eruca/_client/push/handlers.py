@@ -8,10 +8,11 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from eruca._client.handover import Handover
 from eruca._client.message import Message, Outcome
+from eruca._client.push.typedbodies import Body, make_typed
 from eruca._client.push.workers import Job, Workers
 from eruca.errors import ConfigError, RetryLater
 
@@ -22,11 +23,23 @@ AnyHandler: TypeAlias = Callable[..., Any]
 Result: TypeAlias = Awaitable[Outcome | None] | Outcome | None
 Single = TypeVar("Single", bound=Callable[[Message], Result])
 Batch = TypeVar("Batch", bound=Callable[[list[Message]], Result])
+Returned = TypeVar("Returned", bound=Result)
 # How many calls of a handler may run at once; "auto" finds the number that does most.
 Concurrency = int | Literal["auto"]
 
 _TASKS_MAX = 256
 _THREADS_MAX = 64
+
+
+class RegisterSingle(Protocol):
+    """Registers a handler of single messages: it takes the message, or its body decoded, or both."""
+
+    @overload
+    def __call__(self, function: Single, /) -> Single: ...
+    @overload
+    def __call__(self, function: Callable[[Body], Returned], /) -> Callable[[Body], Returned]: ...
+    @overload
+    def __call__(self, function: Callable[[Body, Message], Returned], /) -> Callable[[Body, Message], Returned]: ...
 
 
 class HandlerThreads:
@@ -178,4 +191,5 @@ def make_handler(
         raise ConfigError(f"concurrency={concurrency!r}: expected a number or 'auto'")
     if count < 1 or not 1 <= batch <= 1024:
         raise ConfigError(f"concurrency={count}, batch={batch}: both are at least 1, a batch at most 1024")
+    function = make_typed(topic, function, batch, is_async=is_async)
     return HandlerEntry(topic, function, count, batch, auto_commit, is_async, is_adaptive)

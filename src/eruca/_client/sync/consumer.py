@@ -16,7 +16,7 @@ from eruca._client.message import Decode
 from eruca._client.options import ClientOptions
 from eruca._client.push.consumer import Consumer as AsyncConsumer
 from eruca._client.push.handlers import Concurrency
-from eruca._client.sync.consuming import Batch, PlainConsumer, Single
+from eruca._client.sync.consuming import Batch, PlainConsumer, RegisterSingle
 from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
 
@@ -95,7 +95,7 @@ class Consumer(PlainConsumer):
         batch: Literal[1] = 1,
         ordered: bool = False,
         auto_commit: bool = True,
-    ) -> Callable[[Single], Single]: ...
+    ) -> RegisterSingle: ...
 
     @overload
     def handler(
@@ -124,6 +124,8 @@ class Consumer(PlainConsumer):
         `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
         or with `batch` above 1 a list of at most `batch`. `ordered` keeps the order of each queue.
         Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last.
+        A parameter annotated with a dataclass, a msgspec struct or a Pydantic model gets the body, decoded from JSON; a
+        second parameter gets the Message.
         A handler of a batch may `ack`, `retry` or `bury` single messages; its return or exception is for the rest.
         """
         return self._plain_handler(

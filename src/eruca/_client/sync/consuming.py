@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 from eruca._client.message import Message as AsyncMessage
 from eruca._client.message import Outcome
 from eruca._client.push.consumer import Consumer as AsyncConsumer
 from eruca._client.push.handlers import is_async_function
+from eruca._client.push.typedbodies import Body, find_body_type
 from eruca._client.sync.base import Message, RunningClient
 from eruca.errors import ConfigError
 
@@ -20,9 +21,28 @@ Batch = TypeVar(
     "Batch",
     bound=Callable[[list[Message]], Outcome | None] | Callable[[list[AsyncMessage]], Awaitable[Outcome | None]],
 )
+Returned = TypeVar("Returned", bound=Outcome | None)
+Waited = TypeVar("Waited", bound=Awaitable[Outcome | None])
 
 # At most this many messages are fetched from the loop at once, because each fetch costs a switch of threads.
 _AHEAD_MAX = 64
+
+
+class RegisterSingle(Protocol):
+    """Registers a handler of single messages: it takes the message, or its body decoded, or both."""
+
+    @overload
+    def __call__(self, function: Single, /) -> Single: ...
+    @overload
+    def __call__(self, function: Callable[[Body], Returned], /) -> Callable[[Body], Returned]: ...
+    @overload
+    def __call__(self, function: Callable[[Body], Waited], /) -> Callable[[Body], Waited]: ...
+    @overload
+    def __call__(self, function: Callable[[Body, Message], Returned], /) -> Callable[[Body, Message], Returned]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[Body, AsyncMessage], Waited], /
+    ) -> Callable[[Body, AsyncMessage], Waited]: ...
 
 
 class PlainConsumer(RunningClient[AsyncConsumer]):
@@ -49,11 +69,19 @@ class PlainConsumer(RunningClient[AsyncConsumer]):
             if is_async_function(function) or not callable(function):  # what cannot be called is refused there
                 register_twin(function)
             else:
-                register_twin(self._make_plain(function, self._convert_batch if batch > 1 else self._convert))
+                register_twin(self._make_plain(function, self._choose_convert(str(topic), function, batch)))
             self._has_handlers = True
             return function
 
         return register
+
+    def _choose_convert(self, topic: str, function: Any, batch: int) -> Callable[..., tuple[Any, ...]]:
+        if find_body_type(topic, function, batch) is not None:
+            return self._convert_typed
+        return self._convert_batch if batch > 1 else self._convert
+
+    def _convert_typed(self, body: object, *messages: AsyncMessage) -> tuple[Any, ...]:
+        return (body, *[Message(message, self) for message in messages])
 
     def _convert(self, message: AsyncMessage) -> tuple[Message]:
         return (Message(message, self),)
