@@ -1,4 +1,4 @@
-"""The mark of a message that is to be stored once although it may be sent again, by an idempotent Spark sink or producer.
+"""The mark of a message that is stored once although it may be sent again: by an idempotent Spark sink or producer.
 
 The mark is the property ERUCA_ONCE. It says which row of which query a message is:
 
