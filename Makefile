@@ -157,8 +157,9 @@ PLAIN_SLICE := tests/unit/test_kernels.py tests/unit/test_readers_agree.py \
                $(addprefix tests/unit/store/,kernel reading test_append_encoded.py test_messagestore.py test_replay_log.py \
                  queues/test_dispatch.py queues/test_index.py lineage/test_replicalog.py log/test_scan.py) \
                $(addprefix tests/unit/spark/,kernel sink/test_encoding.py) \
-               $(addprefix tests/unit/broker/test_,ordinary.py send.py)
-PLAIN_SUITES := tests/unit/test_kernels.py tests/unit/test_readers_agree.py tests/unit/wire tests/unit/store tests/unit/spark tests/unit/broker tests/golden
+               tests/unit/broker/sending tests/integration/broker/test_send.py
+PLAIN_SUITES := tests/unit/test_kernels.py tests/unit/test_readers_agree.py $(addprefix tests/unit/,wire store spark broker) \
+                tests/integration/broker tests/golden
 
 .PHONY: test-plain
 test-plain: export ERUCA_PLAIN = 1
@@ -166,10 +167,11 @@ test-plain: $(READY) ## the suites that touch a kernel, with kernels that are no
 	@$(PYTEST) -q -n $(WORKERS) $(PLAIN_SUITES) $(ARGS)
 
 # One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
-SUITES := unit golden interop clients delivery replication spark console security
+SUITES := unit integration golden interop clients delivery replication spark console security
 
 .PHONY: $(addprefix test-,$(SUITES))
 test-unit: ## tests/unit: one room at a time, and the properties that hold for all inputs
+test-integration: ## tests/integration: brokers and name servers that are started, a room at a time
 test-golden: ## tests/golden: bytes captured from the Java broker and client
 test-interop: ## tests/interop: Java, Go and Node clients, stores; ours and Java's side by side (Java 17, Maven, Go, Node)
 test-clients: ## tests/clients: our clients against our broker and Java's, beside Java members (Java 17, Maven)

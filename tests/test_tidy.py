@@ -38,6 +38,10 @@ REGISTRY_HOST = re.compile(
     r"pypi\.(org|python\.org)|pythonhosted\.org|repo1?\.maven\.|maven\.apache\.org/maven2|npmjs\.(org|com)"
     r"|registry\.yarnpkg|proxy\.golang\.org|\bcrates\.io|conda\.anaconda\.org|index[-_]url\s*=|--index-url\s+\S"
 )
+SERVER_IN_TEST = re.compile(
+    r"import .*\b(EmbeddedBroker|FilterServer|NameServer)\b|from eruca\._(broker|nameserver|filterserver)\.app\b"
+    r"|tests\.integration"
+)
 OUTSIDE = re.compile(r"\.\./s[h]ared\b|ERUCA_S[H]ARED")
 MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:|#)([^)#\s]+)[^)]*\)")
 # Sentences that stopped readers once. They come back by imitation, so each is refused where a reader would meet it.
@@ -373,6 +377,18 @@ def is_assertion(node: ast.AST) -> bool:
     return name in {"pytest.raises", "pytest.warns", "pytest.fail"} or last.startswith(("assert", "check", "expect"))
 
 
+def find_servers_in_unit_tests(file: SourceFile) -> Iterator[Finding]:
+    """Unit tests start no broker, name server or filter server, and lie where the room they test does."""
+    folder = re.match(r"tests/unit/(\w+)/", file.path)
+    if folder is None:
+        return
+    if not (REPOSITORY / "src" / "eruca" / f"_{folder[1]}").is_dir():
+        yield 1, f"there is no room src/eruca/_{folder[1]}"
+    for number, line in enumerate(file.text.splitlines(), 1):
+        if SERVER_IN_TEST.search(line):
+            yield number, "a test that starts a server belongs in tests/integration"
+
+
 def find_skips_without_reason(file: SourceFile) -> Iterator[Finding]:
     """A test left out without a word."""
     if not file.is_in("tests/"):
@@ -508,6 +524,10 @@ SAMPLES: dict[Rule, tuple[SourceFile, SourceFile]] = {
         SourceFile("tests/test_a.py", "def test_a(): f()"),
         SourceFile("tests/test_a.py", "def test_a(): assert_equal(f())"),
     ),
+    find_servers_in_unit_tests: (
+        SourceFile("tests/unit/broker/test_a.py", "from eruca._broker.app import Broker\n"),
+        SourceFile("tests/integration/test_a.py", "from eruca._broker.app import Broker\n"),
+    ),
     find_skips_without_reason: (
         SourceFile("tests/a.py", "pytest.skip()"),
         SourceFile("tests/a.py", "pytest.skip('no Java here')"),
@@ -528,6 +548,11 @@ MORE_BAD: list[tuple[Rule, SourceFile]] = [
     (find_kernels_elsewhere, SourceFile("src/eruca/_wire/a.pxd", "")),
     (find_kernels_elsewhere, SourceFile("src/eruca/a.py", "from eruca._wire.kernel import nocython as cython")),
     (find_sleeps, SourceFile("tests/a.py", "from time import sleep")),
+    (
+        find_servers_in_unit_tests,
+        SourceFile("tests/unit/broker/test_a.py", "from eruca.testing import EmbeddedBroker\n"),
+    ),
+    (find_servers_in_unit_tests, SourceFile("tests/unit/nowhere/test_a.py", "")),
     (find_skips_without_reason, SourceFile("tests/a.py", "@pytest.mark.skip\ndef test_a(): ...")),
     (find_skips_without_reason, SourceFile("tests/a.py", "@pytest.mark.skipif(x)\ndef test_a(): ...")),
 ]

@@ -18,9 +18,9 @@ from eruca.errors import ErucaError
 from eruca.testing import EmbeddedBroker
 from tests.clients.guidepage import Block, read_blocks
 from tests.clients.test_guide import check_page, run_page
+from tests.integration.broker.conftest import excuse_new_files
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
-from tests.unit.broker.conftest import excuse_new_files
 
 PAGE = REPOSITORY / "docs" / "guide" / "comparison.md"
 CHINESE = REPOSITORY / "docs" / "zh" / "guide" / "comparison.md"

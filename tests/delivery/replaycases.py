@@ -21,10 +21,10 @@ from eruca._admin.session import Admin
 from eruca._wire.bodies import MessageQueue
 from tests.clients.members import JavaMember, MemberSettings
 from tests.figures import note_figures
+from tests.integration.admin.staging import wait_until
+from tests.integration.cli.upprocess import run_here
 from tests.interop.brokers import Cluster
 from tests.interop.javapeer import JavaProgram, Peer
-from tests.unit.admin.staging import wait_until
-from tests.unit.cli.upprocess import run_here
 
 HALF = 12
 OLD = [f"old {number}" for number in range(HALF)]

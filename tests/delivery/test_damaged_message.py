@@ -11,8 +11,8 @@ from blockbuster import BlockBuster
 
 from eruca import sync
 from eruca.testing import EmbeddedBroker
+from tests.integration.broker.conftest import excuse_new_files
 from tests.store_samples import flip
-from tests.unit.broker.conftest import excuse_new_files
 
 MESSAGES = 3000
 SEGMENT_BYTES = 64 * 1024

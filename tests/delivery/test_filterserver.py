@@ -17,9 +17,9 @@ from eruca._client.session.session import Session
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ErucaError, RequestRefused
 from tests.figures import note_figures
+from tests.integration.cli.upprocess import Up, choose_ports
 from tests.interop.javapeer import JavaProgram, Peer
 from tests.patience import PATIENCE_S
-from tests.unit.cli.upprocess import Up, choose_ports
 from tests.unit.filterserver import modules
 from tests.unit.filterserver.modules import NAME
 from tests.unit.filterserver.test_plugins import install

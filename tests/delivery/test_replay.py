@@ -6,8 +6,8 @@ import pytest
 
 from eruca._admin.session import Admin
 from tests.delivery.replaycases import CASES, HALF, NEW, Case, OurTool, Reader, Scene, run_case
+from tests.integration.admin.staging import wait_until
 from tests.interop.brokers import Cluster
-from tests.unit.admin.staging import wait_until
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

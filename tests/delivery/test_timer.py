@@ -17,8 +17,8 @@ from eruca._client.message import Message
 from eruca.errors import MessageIllegal, SendFailed
 from eruca.testing import EmbeddedBroker
 from tests.figures import note_figures
+from tests.integration.broker.conftest import allow_new_files
 from tests.patience import PATIENCE_S
-from tests.unit.broker.conftest import allow_new_files
 
 __all__ = ["allow_new_files"]
 

@@ -14,9 +14,9 @@ from eruca._wire.names import TIMER_TOPIC
 from eruca.sync import Producer
 from eruca.testing import EmbeddedBroker
 from tests.delivery.test_timer import consume
+from tests.integration.broker.conftest import allow_new_files
 from tests.interop.javapeer import JavaBroker, JavaNameServer, Peer, StoreClient, find_broker_port
 from tests.interop.workload import hash_log, make_options, read_all, to_java
-from tests.unit.broker.conftest import allow_new_files
 
 __all__ = ["allow_new_files"]
 

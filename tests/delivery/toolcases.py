@@ -17,8 +17,7 @@ from eruca._client.produce.checks import Decision
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._wire.names import DLQ_PREFIX
 from tests.figures import note_figures
-from tests.interop.brokers import Cluster
-from tests.unit.admin.staging import (
+from tests.integration.admin.staging import (
     TRANSACTION_GROUP,
     decide,
     prepare,
@@ -27,7 +26,8 @@ from tests.unit.admin.staging import (
     wait_for_state,
     wait_until,
 )
-from tests.unit.cli.upprocess import run_here
+from tests.integration.cli.upprocess import run_here
+from tests.interop.brokers import Cluster
 
 LETTERS = 6
 DECIDED = 5

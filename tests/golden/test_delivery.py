@@ -16,10 +16,10 @@ from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca._wire.record import Record, decode_record
 from eruca.testing import VirtualClock
 from tests.golden.test_stores import golden_options
+from tests.integration.broker.conftest import allow_new_files as _allow_new_files
+from tests.integration.broker.delivery import Inbox, stored
+from tests.integration.broker.peer import Peer, find_port
 from tests.paths import unpack_golden
-from tests.unit.broker.conftest import allow_new_files as _allow_new_files
-from tests.unit.broker.delivery import Inbox, stored
-from tests.unit.broker.peer import Peer, find_port
 
 HOUR_MS = 3_600_000
 NEVER_MS = 1000 * HOUR_MS

@@ -47,9 +47,9 @@ from eruca._wire.ids import decode_offset_id
 from eruca._wire.properties import parse_properties
 from tests.golden.shapes import compare_answers, compare_bodies
 from tests.golden.test_frames import complete
+from tests.integration.broker.peer import find_port
 from tests.paths import GOLDEN
 from tests.patience import PATIENCE_S
-from tests.unit.broker.peer import find_port
 
 FILES = {"json": "frames.jsonl", "binary": "frames-rocketmq.jsonl"}
 SECONDS_MAX = PATIENCE_S

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from eruca._cli.main import main
 from tests.clients.members import poll
+from tests.integration.cli.upprocess import Up
 from tests.interop.javapeer import JavaBroker, JavaNameServer, Peer
 from tests.patience import PATIENCE_S
-from tests.unit.cli.upprocess import Up
 
 ARRIVE_SECONDS_MAX = PATIENCE_S
 

@@ -26,11 +26,11 @@ from eruca._wire.headers import ChangeRoleHeader, EmptyHeader
 from eruca._wire.names import MASTER, SLAVE
 from eruca.errors import ConfigError, NoRoute, SendFailed
 from tests.figures import note_figures
+from tests.integration.broker.delivery import stored
+from tests.integration.broker.peer import find_port
+from tests.integration.broker.replication.members import Group, read_log, tail_of, wait_for_copy, wait_until
+from tests.integration.broker.requests import try_send
 from tests.replication.etcdserver import EtcdServer
-from tests.unit.broker.delivery import stored
-from tests.unit.broker.peer import find_port
-from tests.unit.broker.replication.members import Group, read_log, tail_of, wait_for_copy, wait_until
-from tests.unit.broker.requests import try_send
 
 # With such a short lease, masters change on their own on a machine that is busy with other tests: not for the slice.
 LEASE_S = 1

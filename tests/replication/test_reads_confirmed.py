@@ -7,9 +7,9 @@ import pytest
 from eruca._broker.app import Broker
 from eruca._wire.codes import ResponseCode
 from eruca._wire.record import decode_records
+from tests.integration.broker.replication.members import wait_until
+from tests.integration.broker.requests import try_pull, try_send
 from tests.replication.test_failover_brokers import Elected, allow_disk_work, elected
-from tests.unit.broker.replication.members import wait_until
-from tests.unit.broker.requests import try_pull, try_send
 
 __all__ = ["allow_disk_work", "elected"]
 pytestmark = pytest.mark.whole

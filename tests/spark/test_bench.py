@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.figures import note_figures
-from tests.unit.test_bench_smoke import check_figure, run_quickly
+from tests.integration.test_bench_smoke import check_figure, run_quickly
 
 
 @pytest.mark.whole

@@ -17,11 +17,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.integration.broker.serving import Serving, check_well
+from tests.integration.cli.upprocess import make_environment
 from tests.paths import REPOSITORY
 from tests.torture.hostilegood import Measured
 from tests.torture.hostileparts import PARTS
-from tests.unit.broker.serving import Serving, check_well
-from tests.unit.cli.upprocess import make_environment
 
 SILENCE_MS_MAX = 100.0
 SILENCE_MS_MAX_BUSY = 500.0

@@ -20,8 +20,8 @@ from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import make_request
 from eruca._wire.headers import QueueHeader
 from eruca._wire.record import decode_records
-from tests.unit.broker.requests import pull_header, send_header
-from tests.unit.broker.serving import read_memory
+from tests.integration.broker.requests import pull_header, send_header
+from tests.integration.broker.serving import read_memory
 from tests.unit.net.rawpeer import RawPeer, open_peer
 
 _PING_S = 0.005

@@ -43,7 +43,7 @@ from eruca._wire.headers import (
     UpdateConsumerOffsetHeader,
 )
 from eruca._wire.properties import encode_properties
-from tests.unit.broker.requests import EXPRESSION, HOLD, pull_header, send_header
+from tests.integration.broker.requests import EXPRESSION, HOLD, pull_header, send_header
 from tests.unit.net.rawpeer import RawPeer, open_peer
 
 MIB = 1024 * 1024

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eruca import Producer, PullConsumer, Receipt
-from tests.unit.broker.serving import Serving, read_memory
+from tests.integration.broker.serving import Serving, read_memory
 
 TOPIC = "soon"
 _LOOK_EVERY = 5_000

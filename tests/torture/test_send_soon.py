@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from tests.integration.broker.serving import Serving
 from tests.torture.sendsoon import Result, run
-from tests.unit.broker.serving import Serving
 
 
 def test_a_tight_loop_loses_nothing_and_stays_small(tmp_path: Path) -> None:

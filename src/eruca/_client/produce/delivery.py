@@ -69,21 +69,19 @@ class SendHook(Protocol):
 class _History:
     """What became of the tries to deliver one parcel."""
 
-    __slots__ = ("copies", "failure", "pauses", "reason", "refused_by", "told", "tries")
-
-    def __init__(self) -> None:
-        self.tries = 0
-        # Tries that were stored, though not everywhere they should be.
-        self.copies = 0
-        # How often it was waited for a master; a message that was not taken counts as no try.
-        self.pauses = 0
-        self.failure: ErucaError | None = None
-        # The last ones, in words.
-        self.told: list[str] = []
-        # The last one that is more than a try whose time was up: the final try often has hardly any time left.
-        self.reason = ""
-        # Brokers that would refuse it again.
-        self.refused_by: frozenset[str] = frozenset()
+    # These are attributes of the class: nearly every parcel is stored by its first try, and then none is set.
+    tries = 0
+    # Tries that were stored, though not everywhere they should be.
+    copies = 0
+    # How often it was waited for a master; a message that was not taken counts as no try.
+    pauses = 0
+    failure: ErucaError | None = None
+    # The last ones, in words.
+    told: tuple[str, ...] = ()
+    # The last one that is more than a try whose time was up: the final try often has hardly any time left.
+    reason = ""
+    # Brokers that would refuse it again.
+    refused_by: frozenset[str] = frozenset()
 
     def add(self, queue: MessageQueue, error: ErucaError) -> None:
         """A try failed."""
@@ -105,14 +103,12 @@ class _History:
     def add_pause(self, why: str, error: ErucaError | None = None) -> None:
         """A master is waited for."""
         self.failure = error or self.failure
-        if self.pauses and self.told:
-            self.told.pop()  # the last pause, of the same outage
+        if self.pauses:
+            self.told = self.told[:-1]  # the last pause, of the same outage
         self._tell(why)
 
     def _tell(self, text: str) -> None:
-        if len(self.told) >= _TOLD_MAX:
-            del self.told[0]
-        self.told.append(text)
+        self.told = (*self.told[1 - _TOLD_MAX :], text)
 
     def is_refused_everywhere(self, route: Route, choose: Selector | None) -> bool:
         """Did every broker that may store the message refuse it in a way that does not pass?"""
@@ -123,7 +119,7 @@ class _History:
     def explain(self, topic: str, timeout_ms: float) -> SendFailed:
         """Return the error for a message that is not stored."""
         tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
-        told = self.told or [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
+        told = list(self.told) or [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
         error = SendFailed(
             f"the message for {topic} was not stored after {tries}: {self.reason or told[-1]}",
             told,

@@ -188,7 +188,7 @@ class Engine:
             raise
         if parcel.operation is not None:
             self.end_span(parcel.operation, receipt, None)
-        return self.show(receipt)
+        return self.show(receipt) if self._options.namespace else receipt
 
     def spawn(self, topic: str, work: Coroutine[Any, Any, Receipt]) -> PendingSend:
         """Send in the background; `close` waits for it."""

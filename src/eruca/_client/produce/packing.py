@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from eruca._client.arguments import check_count
 from eruca._client.namespaces import wrap
@@ -39,9 +41,11 @@ class Packer:
         compression: str,
         compression_level: int,
         message_bytes_max: int,
+        serializer: Callable[[Any], Body] | None = None,
         own: Mapping[str, str] | None = None,
     ) -> None:
         self.telemetry: Telemetry | None = None
+        self._serialize = serializer
         self._namespace = namespace
         self._group = group
         check_count("message_bytes_max", message_bytes_max)
@@ -60,20 +64,23 @@ class Packer:
         self,
         unique_ids: UniqueIds,
         topic: str,
-        body: Body,
+        body: Any,
         tags: str | None,
         keys: str | Iterable[str],
         properties: Mapping[str, str] | None,
         flag: int = 0,
         wait: bool = True,
         extra: Mapping[str, str] | None = None,
+        is_raw: bool = False,
     ) -> Parcel:
-        """Make a parcel of one message. Raises MessageIllegal and InvalidName."""
+        """Make a parcel of one message; a raw body is not for the serializer. Raises MessageIllegal and InvalidName."""
         try:
             wrapped = self._topics.get(topic) or self.find_topic(topic)
         except TypeError:
             read_text("topic", topic)
             raise
+        if self._serialize is not None and not is_raw:
+            body = self._serialize(body)
         if body.__class__ is not bytes or not 0 < len(body) <= self._bytes_max:
             body = check_body(body, self._bytes_max)
         if flag:
@@ -114,6 +121,8 @@ class Packer:
     ) -> tuple[list[Parcel], Operation | None]:
         """Make parcels of many messages; the span, if there is one, is for all of them."""
         wrapped = self.find_topic(topic)
+        if self._serialize is not None:
+            messages = [replace(message, body=self._serialize(message.body)) for message in messages]
         operation, own = None, self._own
         if self.telemetry is not None and messages:
             described = [{**self._own, **message.properties} for message in messages]

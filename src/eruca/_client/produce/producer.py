@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -96,7 +95,6 @@ class Producer(Client):
             check_count("retries", retries, at_least=0)
         if serializer is not None:
             check_callable("serializer", serializer)
-        self._serialize = serializer
         wrapped = check_group(wrap(self.options.namespace, group))
         packer = Packer(
             self.options.namespace,
@@ -105,6 +103,7 @@ class Producer(Client):
             compression=compression,
             compression_level=compression_level,
             message_bytes_max=message_bytes_max,
+            serializer=serializer,
             own={ERUCA_ONCE: MARK_SPACE} if idempotent else None,
         )
         settings = SendSettings(
@@ -184,7 +183,7 @@ class Producer(Client):
         if delay is not None or delay_level is not None or timer is not None:
             extra = describe_delay(delay, delay_level, timer)
         timeout_ms = engine.find_timeout_ms(timeout)
-        parcel = self._pack(topic, body, tags, keys, properties, flag, wait, extra)
+        parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, flag, wait, extra)
         if engine.packer.is_large(parcel):
             await engine.compress(parcel)
         if self._lingering is not None:
@@ -230,7 +229,7 @@ class Producer(Client):
         if delay is not None or delay_level is not None or timer is not None:
             extra = describe_delay(delay, delay_level, timer)
         timeout_ms = engine.find_timeout_ms(timeout)
-        parcel = self._pack(topic, body, tags, keys, properties, flag, wait, extra)
+        parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, flag, wait, extra)
         if engine.packer.is_large(parcel):
             await engine.compress(parcel)
         if self._lingering is not None:
@@ -261,7 +260,7 @@ class Producer(Client):
         engine = self._engine
         choose = choose_queue(shard, queue, selector)
         extra = describe_delay(delay, delay_level, timer)
-        parcel = self._pack(topic, body, tags, keys, properties, flag, True, extra)
+        parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, flag, True, extra)
         if engine.packer.is_large(parcel):
             await engine.compress(parcel)
         try:
@@ -288,8 +287,6 @@ class Producer(Client):
         """
         engine = self._engine
         ready = [item if isinstance(item, Outgoing) else Outgoing(item) for item in messages]
-        if self._serialize is not None:
-            ready = [replace(item, body=self._serialize(item.body)) for item in ready]
         choose = choose_queue(shard, queue, selector)
         timeout_ms = engine.find_timeout_ms(timeout)
         parcels, operation = engine.packer.pack_batches(engine.session.unique_ids, topic, ready)
@@ -313,7 +310,7 @@ class Producer(Client):
         timeout_ms = engine.find_timeout_ms(timeout)
         extra = {TIMER_DEL_UNIQKEY: receipt.message_id}
         ids = engine.session.unique_ids
-        parcel = engine.packer.pack(ids, topic, b"cancel", None, (), None, 0, True, extra)
+        parcel = engine.packer.pack(ids, topic, b"cancel", None, (), None, 0, True, extra, is_raw=True)
         return await engine.post(parcel, choose_queue(None, receipt.queue, None), timeout_ms)
 
     async def list_queues(self, topic: str) -> list[MessageQueue]:
@@ -355,7 +352,7 @@ class Producer(Client):
             async with asyncio.timeout_at(deadline):
                 route = await engine.require_delivery().find_route(wrapped, deadline)
                 await engine.requests.prepare(session, route)
-                parcel = self._pack(topic, body, tags, keys, properties, flag, True, extra)
+                parcel = engine.packer.pack(session.unique_ids, topic, body, tags, keys, properties, flag, True, extra)
                 if engine.packer.is_large(parcel):
                     await engine.compress(parcel)
                 await engine.post(parcel, choose, timeout_ms)
@@ -389,7 +386,7 @@ class Producer(Client):
         check_type("request", request, Message)
         topic, extra = describe_reply(request)
         timeout_ms = engine.find_timeout_ms(timeout)
-        parcel = self._pack(topic, body, tags, keys, properties, 0, True, extra)
+        parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, 0, True, extra)
         parcel.topic = topic  # in no namespace
         parcel.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
         if engine.packer.is_large(parcel):
@@ -407,20 +404,3 @@ class Producer(Client):
                 return receipt
         await self._lingering.flush_topic(parcel.topic)
         return None
-
-    def _pack(
-        self,
-        topic: str,
-        body: Any,
-        tags: str | None,
-        keys: str | Iterable[str],
-        properties: Mapping[str, str] | None,
-        flag: int,
-        wait: bool,
-        extra: Mapping[str, str] | None,
-    ) -> Parcel:
-        """Make a parcel of one message. Raises ClientClosed, and what is wrong with the arguments."""
-        if self._serialize is not None:
-            body = self._serialize(body)
-        engine = self._engine
-        return engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, flag, wait, extra)

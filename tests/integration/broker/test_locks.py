@@ -1,0 +1,166 @@
+"""Queue locks: one holder, renewed or ended, and gone with their group or topic."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eruca._broker.app import Broker
+from eruca._broker.groups import locks as locks_module
+from eruca._broker.groups.locks import QueueLocks
+from eruca._ground.limits import LOCKS_OF_GROUP_MAX
+from eruca._wire.bodies import LockBody, MessageQueue
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.headers import DeleteGroupHeader, TopicHeader
+from eruca.testing import VirtualClock
+from tests.integration.broker.peer import Peer
+
+LIVE_MS = 60_000
+
+
+def queue(number: int, topic: str = "T") -> MessageQueue:
+    return MessageQueue("broker-a", number, topic)
+
+
+def make_locks() -> tuple[QueueLocks, VirtualClock]:
+    clock = VirtualClock()
+    return QueueLocks(clock, LIVE_MS), clock
+
+
+def find_holder(locks: QueueLocks, group: str, queue: MessageQueue) -> str | None:
+    """The client that holds a queue now."""
+    lock = locks._groups.get(group, {}).get(queue)
+    return lock.client_id if lock is not None and locks._clock.monotonic() <= lock.ends_at else None
+
+
+def test_a_queue_has_one_holder() -> None:
+    locks, _ = make_locks()
+    assert locks.lock("G", "a", [queue(0), queue(1)]) == [queue(0), queue(1)]
+    assert locks.lock("G", "b", [queue(1), queue(2)]) == [queue(2)]
+    assert find_holder(locks, "G", queue(1)) == "a"
+    assert locks.lock("H", "b", [queue(1)]) == [queue(1)]  # another group
+    assert locks.lock("G", "a", [queue(0), queue(0)]) == [queue(0)]
+    assert len(locks) == 4
+
+
+def test_a_lock_ends_a_minute_after_its_last_renewal() -> None:
+    locks, clock = make_locks()
+    locks.lock("G", "a", [queue(0)])
+    clock.advance(50_000)
+    locks.lock("G", "a", [queue(0)])
+    clock.advance(60_000)
+    assert locks.lock("G", "b", [queue(0)]) == []
+    clock.advance(1)
+    assert find_holder(locks, "G", queue(0)) is None
+    assert locks.lock("G", "b", [queue(0)]) == [queue(0)]
+    assert locks.lock("G", "a", [queue(0)]) == []
+
+
+def test_setting_the_wall_clock_neither_ends_nor_prolongs_a_lock() -> None:
+    locks, clock = make_locks()
+    locks.lock("G", "a", [queue(0)])
+    clock.set_ms(clock.now_ms() + 10 * LIVE_MS)
+    assert find_holder(locks, "G", queue(0)) == "a"
+
+
+def test_only_the_holder_unlocks() -> None:
+    locks, _ = make_locks()
+    locks.lock("G", "a", [queue(0), queue(1)])
+    locks.unlock("G", "b", [queue(0)])
+    locks.unlock("Nobody", "a", [queue(0)])
+    assert find_holder(locks, "G", queue(0)) == "a"
+    locks.unlock("G", "a", [queue(0), queue(7)])
+    assert find_holder(locks, "G", queue(0)) is None
+    assert locks.lock("G", "b", [queue(0), queue(1)]) == [queue(0)]
+
+
+def test_locks_go_with_their_group_their_topic_and_their_time() -> None:
+    locks, clock = make_locks()
+    locks.lock("G", "a", [queue(0), queue(0, "U")])
+    locks.lock("H", "a", [queue(0)])
+    locks.remove_topic("T")
+    assert (len(locks), find_holder(locks, "G", queue(0, "U"))) == (1, "a")
+    locks.remove_group("G")
+    assert len(locks) == 0
+    locks.lock("G", "a", [queue(0)])
+    clock.advance(40_000)
+    locks.lock("G", "b", [queue(1)])
+    clock.advance(20_001)
+    locks.remove_expired()
+    assert (len(locks), find_holder(locks, "G", queue(1))) == (1, "b")
+
+
+def test_a_group_cannot_lock_without_end() -> None:
+    locks, _ = make_locks()
+    assert len(locks.lock("G", "a", (queue(number) for number in range(LOCKS_OF_GROUP_MAX + 5)))) == LOCKS_OF_GROUP_MAX
+    assert len(locks) == LOCKS_OF_GROUP_MAX
+
+
+def test_all_groups_together_cannot_lock_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks_module, "LOCKS_MAX", 10)
+    locks, clock = make_locks()
+    assert len([group for group in range(20) if locks.lock(f"G{group}", "a", [queue(0)])]) == 10
+    locks.unlock("G0", "a", [queue(0)])
+    assert locks.lock("G15", "a", [queue(0)]) == [queue(0)]
+    assert locks.lock("G16", "a", [queue(0)]) == []
+    locks.remove_group("G15")
+    locks.remove_topic(queue(0).topic)
+    assert len(locks) == 0
+    locks.lock("G", "a", [queue(0), queue(1)])
+    clock.advance(3_600_000)
+    locks.remove_expired()
+    assert len(locks) == 0
+
+
+async def test_names_that_cannot_be_are_not_locked(broker: Broker, peer: Peer) -> None:
+    for group, client_id, topic in (("a.b", "c", "T"), ("G", "c" * 513, "T"), ("G", "c", "T" * 1000), ("G", "", "T")):
+        body = LockBody(consumer_group=group, client_id=client_id, mq_set=[MessageQueue("broker-a", 0, topic)])
+        assert (await peer.refused(RequestCode.LOCK_BATCH_MQ, None, body))[0] == ResponseCode.SYSTEM_ERROR
+    assert len(broker.locks) == 0
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["lock", "unlock", "wait"]), st.sampled_from("abc"), st.integers(0, 3)), max_size=40
+)
+
+
+@given(STEPS)
+def test_two_members_never_hold_the_same_queue(steps: list[tuple[str, str, int]]) -> None:
+    locks, clock = make_locks()
+    believed: dict[tuple[str, int], int] = {}  # which client holds what, and until when it may rely on it
+    for what, client, number in steps:
+        if what == "wait":
+            clock.advance(number * 15_000)
+        elif what == "unlock":
+            locks.unlock("G", client, [queue(number)])
+            believed.pop((client, number), None)
+        elif locks.lock("G", client, [queue(number)]):
+            believed[client, number] = clock.now_ms() + LIVE_MS
+        for each in range(4):
+            holders = [name for (name, held), until in believed.items() if held == each and until >= clock.now_ms()]
+            assert len(holders) <= 1
+
+
+async def test_clients_lock_and_unlock(broker: Broker, peer: Peer) -> None:
+    body = LockBody(client_id="a", consumer_group="G", mq_set=[queue(3), queue(1)])
+    answer = await peer.expect(RequestCode.LOCK_BATCH_MQ, None, body)
+    assert answer.body.locked == [queue(3), queue(1)]
+    assert answer.ext is None
+    other = LockBody(client_id="b", consumer_group="G", mq_set=[queue(3), queue(2)])
+    assert (await peer.expect(RequestCode.LOCK_BATCH_MQ, None, other)).body.locked == [queue(2)]
+    await peer.expect(RequestCode.UNLOCK_BATCH_MQ, None, body)
+    assert (await peer.expect(RequestCode.LOCK_BATCH_MQ, None, other)).body.locked == [queue(3), queue(2)]
+    code, _ = await peer.refused(RequestCode.LOCK_BATCH_MQ)
+    assert code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_deleting_a_topic_or_a_group_frees_its_queues(broker: Broker, peer: Peer) -> None:
+    await peer.make_topic("T")
+    body = LockBody(client_id="a", consumer_group="G", mq_set=[queue(0), queue(0, "U")])
+    await peer.expect(RequestCode.LOCK_BATCH_MQ, None, body)
+    await peer.expect(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic="T"))
+    assert find_holder(broker.locks, "G", queue(0)) is None
+    assert find_holder(broker.locks, "G", queue(0, "U")) == "a"
+    await peer.expect(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader(group_name="G"))
+    assert len(broker.locks) == 0

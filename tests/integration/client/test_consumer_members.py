@@ -1,0 +1,259 @@
+"""What members of a group are told and can ask: changes of queues, lag, topics by pattern, values, a forgotten end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eruca import Consumer, Message, MessageQueue, PullConsumer, Rebalance, sync
+from eruca._nameserver.app import NameServer
+from eruca._testing.embedded import EmbeddedBroker
+from eruca.serializers import json_deserializer
+from tests.clients.stage import QUICK_REBALANCE, create_topic, make_consumer
+from tests.integration.client.conftest import MakeProducer, StartBroker
+from tests.unit.client.scripted import SECONDS_MAX, wait_until
+
+Queues = list[MessageQueue]
+
+
+def consume(nameserver: NameServer, subscribe: Any = (), **how: Any) -> Consumer:
+    return make_consumer(nameserver.address, "billing", subscribe, **how)
+
+
+# -- changes of queues ---------------------------------------------------------------------------------------------
+
+
+async def test_revoked_queues_are_committed_after_the_listener(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
+) -> None:
+    broker = await start_broker()
+    producer = await make_producer(nameserver.address)
+    await create_topic(producer, "orders", 1)
+    await producer.send("orders", b"x")
+    told: list[tuple[int, int]] = []
+    held: list[Message] = []
+
+    async def listen(assigned: Queues, revoked: Queues) -> None:
+        await asyncio.sleep(0)
+        told.append((len(assigned), len(revoked)))
+        for message in held if revoked else []:
+            await message.ack()
+
+    async with consume(nameserver, "orders", rebalance=replace(QUICK_REBALANCE, on_change=listen)) as consumer:
+        assert told == [(1, 0)]
+        async with asyncio.timeout(SECONDS_MAX):
+            held.append(await anext(consumer))
+    assert told == [(1, 0), (0, 1)]
+    assert broker.offsets.get("billing", "orders", 0) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_a_listener_raises_is_logged_and_ends_nothing(
+    nameserver: NameServer,
+    start_broker: StartBroker,
+    make_producer: MakeProducer,
+    caplog: pytest.LogCaptureFixture,
+    is_async: bool,
+) -> None:
+    await start_broker()
+    producer = await make_producer(nameserver.address)
+    await producer.send("orders", b"x")
+
+    def fail(assigned: Queues, revoked: Queues) -> None:
+        raise ValueError("the listener fails")
+
+    async def fail_later(assigned: Queues, revoked: Queues) -> None:
+        fail(assigned, revoked)
+
+    rebalance = replace(QUICK_REBALANCE, on_change=fail_later if is_async else fail)
+    async with consume(nameserver, "orders", rebalance=rebalance) as consumer, asyncio.timeout(SECONDS_MAX):
+        assert (await anext(consumer)).body == b"x"
+    assert "the listener for queues failed" in caplog.text
+
+
+def test_a_plain_listener_may_use_its_consumer() -> None:
+    with EmbeddedBroker(hurry=True) as broker:
+        broker.create_topic("orders", queues=2)
+        told: list[tuple[int, int]] = []
+
+        def listen(assigned: Queues, revoked: Queues) -> None:
+            assert len(consumer.queues) == 2
+            if assigned:
+                consumer.commit()
+            told.append((len(assigned), len(revoked)))
+
+        consumer = sync.Consumer(
+            broker.nameserver, group="billing", subscribe="orders", rebalance=Rebalance(on_change=listen)
+        )
+        with consumer:
+            assert told == [(2, 0)]
+        assert told == [(2, 0), (0, 2)]
+
+
+# -- lag -----------------------------------------------------------------------------------------------------------
+
+
+async def test_lag_counts_what_is_not_done(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
+) -> None:
+    await start_broker()
+    producer = await make_producer(nameserver.address)
+    await create_topic(producer, "orders", 2)
+    queues = [MessageQueue("broker-a", number, "orders") for number in range(2)]
+    for number in range(5):
+        await producer.send("orders", b"x", queue=queues[number % 2])
+    async with consume(nameserver, "orders") as consumer, asyncio.timeout(SECONDS_MAX):
+        lag = await consumer.lag()
+        assert (lag.total, lag.queues) == (5, {queues[0]: 3, queues[1]: 2})
+        async for message in consumer:
+            await message.ack()
+            if (await consumer.lag()).total == 0:
+                break
+    pull = PullConsumer(nameserver.address, group="audit", subscribe="orders", start="earliest")
+    async with pull, asyncio.timeout(SECONDS_MAX):
+        assert (await pull.lag()).total == 5
+        while (await pull.lag()).total:
+            await pull.poll(1.0, 1)
+        assert (await pull.lag()).queues == dict.fromkeys(queues, 0)
+
+
+def test_lag_of_plain_consumers() -> None:
+    with EmbeddedBroker(hurry=True) as broker:
+        broker.create_topic("orders", queues=1)
+        with sync.Producer(broker.nameserver, group="shop") as producer:
+            producer.send_batch("orders", [b"1", b"2"])
+        kinds: list[Any] = [sync.Consumer, sync.PullConsumer]
+        for number, kind in enumerate(kinds):
+            with kind(broker.nameserver, group=f"g-{number}", subscribe="orders", start="earliest") as consumer:
+                assert consumer.lag().total == 2
+
+
+# -- topics by pattern ---------------------------------------------------------------------------------------------
+
+
+async def test_topics_that_match_are_consumed_and_those_made_later_too(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
+) -> None:
+    await start_broker()
+    producer = await make_producer(nameserver.address)
+    for topic in ("orders-eu", "bills", "old-orders-eu"):
+        await producer.send(topic, topic.encode())
+    seen: list[tuple[str, bytes]] = []
+    consumer = consume(nameserver, start="latest")
+
+    @consumer.handler(re.compile("orders-.*"))
+    async def work(message: Message) -> None:
+        seen.append((message.topic, message.body))
+
+    async with consumer:
+        assert {queue.topic for queue in consumer.queues} == {"orders-eu"}
+        await producer.send("orders-eu", b"1")
+        # It is new to the group, so nothing of it is missed although the group begins with the latest.
+        await producer.send("orders-us", b"2")
+        await wait_until(lambda: len(seen) == 2)
+    assert sorted(seen) == [("orders-eu", b"1"), ("orders-us", b"2")]
+    async with consumer:  # and once more, with what is there now
+        assert {queue.topic for queue in consumer.queues} == {"orders-eu", "orders-us"}
+
+
+async def test_no_topic_of_the_system_matches(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
+) -> None:
+    await start_broker()
+    producer = await make_producer(nameserver.address)
+    await producer.send("orders", b"x")
+    async with consume(nameserver, {re.compile(".*"): "*"}) as consumer:
+        assert {queue.topic for queue in consumer.queues} == {"orders"}
+        # Now there is a retry topic of the group too.
+        await producer.send("bills", b"x")
+        await wait_until(lambda: {queue.topic for queue in consumer.queues} == {"orders", "bills"})
+    pull = PullConsumer(
+        nameserver.address, group="audit", subscribe=re.compile(".*"), start="earliest", rebalance=QUICK_REBALANCE
+    )
+    async with pull, asyncio.timeout(SECONDS_MAX):
+        assert {queue.topic for queue in pull.assignment} == {"orders", "bills"}
+        found: set[str] = set()
+        while found != {"orders", "bills"}:
+            found |= {message.topic for message in await pull.poll(1.0)}
+
+
+async def test_a_topic_that_is_gone_is_let_go(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
+) -> None:
+    await start_broker()
+    producer = await make_producer(nameserver.address)
+    await producer.send("orders-eu", b"x")
+    await producer.send("orders-us", b"x")
+    async with consume(nameserver, re.compile("orders-.*")) as consumer:
+        discovery = consumer._member._discovery
+        assert discovery is not None
+        listed = discovery._list_matching
+
+        async def list_fewer() -> Any:
+            return {topic: pattern for topic, pattern in (await listed()).items() if topic != "orders-us"}
+
+        discovery._list_matching = list_fewer  # type: ignore[method-assign]
+        await wait_until(lambda: {queue.topic for queue in consumer.queues} == {"orders-eu"})
+        discovery._list_matching = listed  # type: ignore[method-assign]
+        await wait_until(lambda: {queue.topic for queue in consumer.queues} == {"orders-eu", "orders-us"})
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_body_that_cannot_be_decoded_is_a_failure_of_its_message(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer, caplog: pytest.LogCaptureFixture
+) -> None:
+    await start_broker()
+    producer = await make_producer(nameserver.address)
+    caplog.set_level(logging.INFO)
+    seen: list[object] = []
+    consumer = consume(nameserver, deserializer=json_deserializer())
+
+    @consumer.handler("orders")
+    async def work(message: Message) -> None:
+        seen.append(message.value)
+
+    async with consumer:
+        await producer.send("orders", b"{")
+        await producer.send("orders", b'{"id": 7}')
+        await wait_until(lambda: seen == [{"id": 7}] and "is not done: again in 10 s" in caplog.text)
+    assert "cannot be decoded" in caplog.text
+
+
+# -- a forgotten close ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_forgotten_close_is_a_warning_that_names_the_group(
+    nameserver: NameServer, start_broker: StartBroker
+) -> None:
+    await start_broker()
+    consumer: Consumer | None = consume(nameserver, "orders")
+    assert consumer is not None
+    await consumer.start()
+    member = consumer._member
+    with pytest.warns(ResourceWarning, match="<Consumer of group billing, topics orders, running> was not closed"):
+        consumer = None
+        gc.collect()
+    await member.close()
+
+
+def test_a_forgotten_close_of_a_plain_consumer() -> None:
+    with EmbeddedBroker(hurry=True) as broker:
+        consumer: sync.Consumer | None = sync.Consumer(broker.nameserver, group="billing", subscribe="orders")
+        assert consumer is not None
+        consumer.start()
+        thread, twin = consumer._thread, consumer._twin
+        assert thread is not None
+        with pytest.warns(ResourceWarning, match="<Consumer of group billing, topics orders, running> was not closed"):
+            consumer = None
+            gc.collect()
+        thread.run(twin.close())
+        thread.remove(twin)
