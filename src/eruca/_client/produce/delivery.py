@@ -37,7 +37,7 @@ _RETRIES = Backoff(0.075, 1.0)
 _LEFT_S_MIN = 0.02
 # The pause before the route of a broker without a master is looked up again.
 _LOOKS = Backoff(0.1, 0.5)
-# The answers of a broker that does not have the topic or is no longer the master: by now another broker may be.
+# Answers from a broker that does not have the topic or is no longer the master. Another one may have taken over.
 _MISLED_CODES = frozenset({int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.SERVICE_NOT_AVAILABLE)})
 # Refusals that do not change within seconds.
 _LASTING_CODES = frozenset(
