@@ -152,7 +152,7 @@ def _check_text(text: str, count: int) -> None:
 
 
 def read_text(what: str, text: object) -> str:
-    """Return a user's text as a plain str. Raises TypeError for anything else; otherwise its repr would be sent."""
+    """Return a user's text as a plain str. Raises TypeError for anything else, rather than send its str()."""
     if not isinstance(text, str):
         raise TypeError(f"{what} must be a str, not {type(text).__name__}: {text!r:.80}")
     return str.__str__(text)  # the value, for a member of a string enum
