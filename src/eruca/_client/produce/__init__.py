@@ -1,1 +1,1 @@
-"""Producers: from what a user says to a receipt."""
+"""Producers: from the arguments of a send to its receipt."""

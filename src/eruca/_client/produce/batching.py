@@ -1,4 +1,4 @@
-"""Batches: many messages of one topic in as few requests as fit."""
+"""Batches: many messages of one topic in as few requests as the size limit allows."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def build_batches(
     bytes_max: int,
     extra: Mapping[str, str] | None = None,
 ) -> Iterator[Parcel]:
-    """Encode messages into batches, in their order. Raises MessageIllegal before the first.
+    """Encode messages into batches, in order. Raises MessageIllegal before the first batch is returned.
 
-    A batch has at most `bytes_max` bytes, and few enough messages that the answer, which lists them all, can be read.
+    A batch has at most `bytes_max` bytes. It also has few enough messages that the answer, which lists them all, can
+    be read.
     """
     if topic.startswith(RETRY_PREFIX):
         raise MessageIllegal("a batch cannot go to a retry topic")
@@ -64,7 +65,7 @@ def _cut(topic: str, items: list[tuple[BatchItem, str]], bytes_max: int, *, wait
 
 
 def make_batch(topic: str, items: Sequence[tuple[BatchItem, str]], wait: bool) -> Parcel:
-    """Make one parcel of messages, each given with its id."""
+    """Return one parcel with these messages; each item is a message and its id."""
     return Parcel(
         topic,
         encode_batch([item for item, _ in items]),

@@ -1,4 +1,4 @@
-"""Answers to brokers that ask for the decision about a half message."""
+"""Transaction checks: answers a broker that asks whether a half message is committed or rolled back."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from eruca.errors import ErucaError
 log = logging.getLogger(__name__)
 
 _Argument = TypeVar("_Argument")
-# Questions of brokers that may wait for their turn, as in Java; those beyond are asked again by the broker.
+# At most this many checks wait for their turn, as in Java. The broker repeats a check beyond that.
 _CHECKS_WAITING_MAX = 2000
 
 
 class Decision(Enum):
-    """What becomes of a half message."""
+    """The outcome of a half message."""
 
-    # Consumers get it.
+    # Consumers receive it.
     COMMIT = "commit"
-    # Nobody gets it.
+    # Nobody receives it.
     ROLLBACK = "rollback"
-    # Not known yet: the broker asks later.
+    # Not known yet: the broker asks again later.
     UNKNOWN = "unknown"
 
 
@@ -50,7 +50,7 @@ Decided = Awaitable[Decision | None] | Decision | None
 
 
 class CheckAnswers:
-    """Asks the user's function about half messages, and sends its decisions to the brokers."""
+    """Calls the user's function for half messages, and sends its decisions to the brokers."""
 
     def __init__(self, engine: Engine, check: Callable[[Message], Decided], checks_max: int) -> None:
         self._engine = engine
@@ -60,9 +60,9 @@ class CheckAnswers:
         self._session: Session | None = None
 
     def start(self, session: Session) -> None:
-        """Announce the group to every broker: any may have halves of it, even if this producer never sends."""
-        # A route that names them all is enough: brokers of a new route get a heartbeat. (Java's clients look at TBW102,
-        # which a broker has only if it creates topics automatically.)
+        """Announce the group to every broker: any may hold its half messages, even if this producer never sends."""
+        # Watching a topic that every broker has is enough: the brokers of a new route get a heartbeat. (Java's clients
+        # watch TBW102, which a broker has only if it creates topics automatically.)
         self._session = session
         session.routes.watch(SELF_TEST_TOPIC)
         session.spawn(self._find_brokers(session))
@@ -74,7 +74,7 @@ class CheckAnswers:
             log.info("the brokers of group %s are looked for again later: %s", self._engine.group, error)
 
     def stop(self) -> None:
-        """Answer nothing more; the broker asks another producer of the group."""
+        """Stop answering; the broker asks another producer of the group."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -84,7 +84,7 @@ class CheckAnswers:
                 task.cancel()
 
     def answer(self, session: Session, address: str, header: CheckTransactionHeader, record: Record) -> None:
-        """Find out what became of a half message, and tell the broker at `address`."""
+        """Check the outcome of a half message, and report it to the broker at `address`."""
         if len(self._tasks) >= _CHECKS_WAITING_MAX:
             log.warning("too many transactions are asked about at once; %s has to ask again", address)
             return
@@ -123,7 +123,7 @@ class CheckAnswers:
 
 
 async def end_transaction(session: Session, address: str, header: EndTransactionHeader, remark: str | None) -> None:
-    """Tell a broker what becomes of a half message it has."""
+    """Send a broker the decision about a half message it holds."""
     command = make_request(RequestCode.END_TRANSACTION, header)
     command.remark = remark
     await session.calls.notify(address, command)
@@ -135,7 +135,7 @@ def _find_broker(session: Session, address: str) -> str:
 
 
 async def call_either(function: Callable[[_Argument], Decided], argument: _Argument) -> object:
-    """Call what may be async or plain; plain functions run in a thread, because they may block."""
+    """Call an async or a plain function; a plain one runs in a thread, because it may block."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         found: Any = function(argument)
     else:
@@ -144,7 +144,7 @@ async def call_either(function: Callable[[_Argument], Decided], argument: _Argum
 
 
 def check_decision(found: object, who: str) -> Decision:
-    """Return what a user's function decided; None means unknown. Raises TypeError for anything else."""
+    """Return the decision of a user's function; None means UNKNOWN. Raises TypeError for anything else."""
     if found is None:
         return Decision.UNKNOWN
     if not isinstance(found, Decision):

@@ -1,4 +1,4 @@
-"""Which queue a message goes to: the next in turn, one on a healthy broker, or the one the user chose."""
+"""Chooses the queue for a message: the next in turn, one on a healthy broker, or the one the user chose."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 class QueueChooser:
-    """Takes the queues of a topic in turn, and on a second try those of another broker."""
+    """Picks the queues of a topic in turn; a retry goes to another broker."""
 
     def __init__(self, *, avoid_slow_brokers: bool = False) -> None:
         self.faults = LatencyFaults(enabled=avoid_slow_brokers)
         self._turn = random.randrange(2**31)
 
     def pick(self, route: Route, last: MessageQueue | None, now_ms: int) -> MessageQueue:
-        """Return the queue for the next try; `last` is that of a failed try."""
+        """Return the queue for the next try; `last` is the queue of the last failed try."""
         queues = route.write_queues
         if not queues:
             raise explain_not_writable(route)
@@ -45,13 +45,13 @@ class QueueChooser:
             found = [queue for queue in queues if queue.broker_name == best]
             if found:
                 return found[self._turn % len(found)]
-            # It has no queue of this topic; should it be slow to another one, that is noted again.
+            # This broker has no queue of this topic. If it is slow again for another topic, that is recorded anew.
             self.faults.forget(best)
         return queues[self._turn % len(queues)]
 
 
 def choose_queue(shard: str | None, queue: MessageQueue | None, selector: Selector | None) -> Selector | None:
-    """Make one selector of the three ways a user may choose; None when any queue will do."""
+    """Return a selector for the user's choice of a queue; None if any queue will do."""
     given = (shard is not None) + (queue is not None) + (selector is not None)
     if not given:
         return None
@@ -82,13 +82,13 @@ def choose_queue(shard: str | None, queue: MessageQueue | None, selector: Select
 
 
 def choose_by_shard(queues: Sequence[MessageQueue], shard: str) -> MessageQueue:
-    """Return the queue of a shard, the same that Java's selector by hash chooses."""
-    # Java takes the remainder first and its absolute value then, which is this for the smallest integer too.
+    """Return the queue of a shard: the same one that Java's selector by hash chooses."""
+    # Java takes the remainder first and then its absolute value. The result is the same, for the smallest integer too.
     return queues[abs(java_hash(shard)) % len(queues)]
 
 
 def explain_not_writable(route: Route) -> NoRoute:
-    """The error for a topic that has brokers, but no queue to write to."""
+    """Return the error for a topic that has brokers but no writable queue."""
     return NoRoute(
         f"topic {route.topic} has no queue that can be written to",
         hint="its brokers are down (eruca cluster list shows them), or its permission forbids writing",

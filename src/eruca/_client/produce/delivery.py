@@ -1,4 +1,4 @@
-"""Getting one parcel stored: tries, retries on other brokers, and how they are reported."""
+"""Delivery of one parcel: tries, retries on other brokers, and the error that reports them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from eruca.errors import (
 
 log = logging.getLogger(__name__)
 
-# When a message is sent again to brokers that failed, or its route is asked for again.
+# The pause before a message is sent again to a broker that failed, or before its route is looked up again.
 _RETRIES = Backoff(0.075, 1.0)
-# With less time than this left, another try makes no sense.
+# With less time left than this, another try is pointless.
 _LEFT_S_MIN = 0.02
-# When the route of a broker that has no master is asked for again.
+# The pause before the route of a broker without a master is looked up again.
 _LOOKS = Backoff(0.1, 0.5)
-# What a broker answers that does not have the topic, or is not the master any more: another one may be by now.
+# Answers from a broker that does not have the topic or is no longer the master. Another one may have taken over.
 _MISLED_CODES = frozenset({int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.SERVICE_NOT_AVAILABLE)})
 # Refusals that do not change within seconds.
 _LASTING_CODES = frozenset(
@@ -47,44 +47,44 @@ _LASTING_CODES = frozenset(
         int(ResponseCode.NOT_IN_CURRENT_UNIT),
     }
 )
-# How often a message is sent again that is stored but not synced, unless `retries` says otherwise.
+# At most this many retries of a message that is stored but not synced, unless `retries` is given.
 _COPIES_MAX = 2
-# How many failed tries an error lists.
+# An error lists at most this many failed tries.
 _TOLD_MAX = 20
 _REPLY_CODES = frozenset({int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)})
 
 
 class SendHook(Protocol):
-    """Is called before and after each try to send a message. What it raises is logged and ignored."""
+    """Called before and after each try to send a message. An exception from a hook is logged and ignored."""
 
     def before_send(self, parcel: Parcel, queue: MessageQueue) -> None:
-        """A message is about to be sent."""
+        """Called when a message is about to be sent."""
 
     def after_send(
         self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
     ) -> None:
-        """It was sent (`receipt`), or was not (`error`), or nobody will know (neither: it was sent one way)."""
+        """Called with a `receipt` on success, an `error` on failure, and neither if it was sent one way."""
 
 
 class _History:
-    """What became of the tries to deliver one parcel."""
+    """The outcome of the tries to deliver one parcel."""
 
-    # These are attributes of the class: nearly every parcel is stored by its first try, and then none is set.
+    # These are class attributes: nearly every parcel is stored on its first try, and then none of them is set.
     tries = 0
-    # Tries that were stored, though not everywhere they should be.
+    # Tries that were stored, but not on every disk or slave the broker requires.
     copies = 0
-    # How often it was waited for a master; a message that was not taken counts as no try.
+    # How often it waited for a master. A message that was not accepted meanwhile does not count as a try.
     pauses = 0
     failure: ErucaError | None = None
-    # The last ones, in words.
+    # Descriptions of the last tries.
     told: tuple[str, ...] = ()
-    # The last one that is more than a try whose time was up: the final try often has hardly any time left.
+    # The last failure that was not a timeout. It explains more: the final try often has hardly any time left.
     reason = ""
-    # Brokers that would refuse it again.
+    # Brokers that would refuse the message again.
     refused_by: frozenset[str] = frozenset()
 
     def add(self, queue: MessageQueue, error: ErucaError) -> None:
-        """A try failed."""
+        """Record a failed try."""
         self.tries += 1
         self.failure = error
         self._tell(_describe(queue, error))
@@ -94,30 +94,30 @@ class _History:
             self.refused_by |= {queue.broker_name}
 
     def add_copy(self, queue: MessageQueue, receipt: Receipt) -> None:
-        """A try was stored, but not synced as the broker's mode wants."""
+        """Record a try that was stored, but not synced as the broker's mode requires."""
         self.tries += 1
         self.copies += 1
         self.failure = None
         self._tell(f"{queue.broker_name}: {receipt.status.value}")
 
     def add_pause(self, why: str, error: ErucaError | None = None) -> None:
-        """A master is waited for."""
+        """Record a wait for a master."""
         self.failure = error or self.failure
         if self.pauses:
-            self.told = self.told[:-1]  # the last pause, of the same outage
+            self.told = self.told[:-1]  # the previous pause of the same outage
         self._tell(why)
 
     def _tell(self, text: str) -> None:
         self.told = (*self.told[1 - _TOLD_MAX :], text)
 
     def is_refused_everywhere(self, route: Route, choose: Selector | None) -> bool:
-        """Did every broker that may store the message refuse it in a way that does not pass?"""
+        """Return whether every broker that may store the message refused it for a lasting reason."""
         if not self.refused_by:
             return False
         return choose is not None or all(queue.broker_name in self.refused_by for queue in route.write_queues)
 
     def explain(self, topic: str, timeout_ms: float) -> SendFailed:
-        """Return the error for a message that is not stored."""
+        """Return the error for a message that was not stored."""
         tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
         told = list(self.told) or [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
         error = SendFailed(
@@ -132,7 +132,7 @@ class _History:
 class Delivery:
     """Delivers the parcels of one producer."""
 
-    # Must a retry go to the queue of a try that may have stored the message? Only there can it be recognised.
+    # Whether a retry must go to the queue where the message may be stored already. Only there is it recognised.
     _stays_where_it_may_be_stored = False
 
     def __init__(
@@ -150,16 +150,16 @@ class Delivery:
         self._session = session
         self._chooser = chooser
         self._hooks = hooks
-        # Do hooks or the record of slow brokers need to know how long each try takes?
+        # Whether hooks or the record of slow brokers need to know how long each try takes.
         self._is_timed = bool(hooks) or chooser.faults.enabled
         self._tries_max = math.inf if retries is None else 1 + retries
-        # Each of these tries stores one more copy.
+        # Each of these tries stores another copy.
         self._copies_max = (1 + _COPIES_MAX if retries is None else 1 + retries) if retry_when_not_synced else 1
         self._try_timeout_ms = try_timeout_ms
         self._meter = SendMeter(sender.group)
 
     async def deliver(self, parcel: Parcel, choose: Selector | None, timeout_ms: float) -> Receipt:
-        """Send a parcel, again and elsewhere when it fails, until it is stored or time or tries are used up."""
+        """Send a parcel, with retries on other brokers, until it is stored or the time or the tries are used up."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + timeout_ms / 1000
@@ -213,12 +213,12 @@ class Delivery:
             last = queue
         if receipt is not None:
             self._meter.add_sent(loop.time() - started, history.tries)
-            return receipt  # stored by the last try that answered, though not everywhere it should be
+            return receipt  # stored by the last try that was answered, but not synced as required
         self._meter.add_failed(history.tries)
         raise history.explain(parcel.topic, timeout_ms)
 
     async def send_oneway(self, parcel: Parcel, choose: Selector | None) -> None:
-        """Send a parcel without an answer. Raises what kept it from being sent at all."""
+        """Send a parcel without waiting for an answer. Raises an error only if it could not be sent at all."""
         route = await self._session.routes.get_for_send(parcel.topic)
         queue = self._pick(route, choose, None)
         self._tell_before(parcel, queue)
@@ -228,7 +228,7 @@ class Delivery:
             self._learn(parcel.topic)
 
     def _learn(self, topic: str) -> None:
-        """The topic is there now, so it has a route of its own soon."""
+        """Look up the topic's own route in the background: it exists now, so it will have one soon."""
         if not self._session.routes.is_learning(topic):
             self._session.spawn(self._session.routes.learn(topic))
 
@@ -243,7 +243,7 @@ class Delivery:
         return round(self._session.clock.monotonic() * 1000)
 
     async def _try_timed(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Receipt:
-        """One try, of which hooks and the record of slow brokers are told."""
+        """Make one try, and report it to the hooks and the record of slow brokers."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         self._tell_before(parcel, queue)
@@ -257,14 +257,14 @@ class Delivery:
         finally:
             spent_ms = round((loop.time() - started) * 1000)
             if receipt is not None or failure is not None:  # neither: it was cancelled
-                # A message that no broker would take says nothing about this one.
+                # A message that every broker would refuse is not a fault of this one.
                 is_fault = failure is not None and _may_retry(parcel, failure)
                 self._chooser.faults.update(queue.broker_name, spent_ms, is_fault, self._now_ms())
                 self._tell_after(parcel, queue, receipt, failure, spent_ms)
         return receipt
 
     async def find_route(self, topic: str, deadline: float) -> Route:
-        """Return the route of a topic to send to; ask again until there is one, or time or tries are used up.
+        """Return the route for sending to a topic; retry until there is one, or the time or the tries are used up.
 
         Raises SendFailed, NoRoute, and NetError when no name server answers.
         """
@@ -275,7 +275,7 @@ class Delivery:
                 async with asyncio.timeout_at(deadline):
                     return await self._session.routes.get_for_send(topic)
             except TimeoutError:
-                if last is not None:  # it says more than that time is up
+                if last is not None:  # it explains more than a timeout would
                     raise last from None
                 raise SendFailed(
                     f"the route of {topic} was not found in time", ["no name server answered"], hint="is one running?"
@@ -298,9 +298,9 @@ class Delivery:
         deadline: float,
         choose: Selector | None,
     ) -> Route:
-        """Look where to try next: routes may have changed, and brokers that failed need a moment."""
+        """Return the route for the next try: it may have changed. Brokers that failed get a pause first."""
         brokers = {other.broker_name for other in route.write_queues} | {queue.broker_name}
-        # Another broker is tried at once, until each had its turn.
+        # Another broker is tried at once, until each has had its turn.
         if choose is not None or history.tries >= len(brokers):
             await _rest(_RETRIES.after(history.tries - len(brokers) + 1), deadline)
         is_misled = isinstance(failure, RequestRefused) and failure.code in _MISLED_CODES
@@ -313,10 +313,10 @@ class Delivery:
             async with asyncio.timeout_at(deadline):
                 return await self._session.routes.refresh_for_send(topic)
         except (ErucaError, TimeoutError):
-            return route  # the old one is all we have
+            return route  # there is nothing better than the old one
 
     async def _look_again(self, topic: str, route: Route, history: _History, deadline: float) -> Route:
-        """Wait a moment and ask for the route again: a slave that becomes the master is there soon."""
+        """Wait a moment and look up the route again: a slave may become the master soon."""
         if not route.write_queues:
             history.add_pause(f"no broker of {topic} has a master now")
         history.pauses += 1
@@ -343,7 +343,7 @@ class Delivery:
 
 
 async def _rest(pause_s: float, deadline: float) -> bool:
-    """Wait, but leave half of the time that a message has left for the next try; False when there is none left."""
+    """Wait, for at most half of the time that is left; return False if none is left for another try."""
     left_s = deadline - asyncio.get_running_loop().time()
     if left_s <= _LEFT_S_MIN:
         await asyncio.sleep(max(0.0, left_s))
@@ -354,12 +354,12 @@ async def _rest(pause_s: float, deadline: float) -> bool:
 
 def _may_retry(parcel: Parcel, error: ErucaError) -> bool:
     if isinstance(error, RequestRefused) and parcel.code in _REPLY_CODES:
-        return False  # the requester is gone; the broker has kept the reply, and would keep it again
+        return False  # the requester is gone; the broker stored the reply, and would store it again
     return error.retryable or isinstance(error, WireError)
 
 
 def _may_be_stored(error: ErucaError) -> bool:
-    """Whether a failed try may have stored the message: it was sent, and the broker did not refuse it."""
+    """Return whether a failed try may have stored the message: it was sent, and the broker did not refuse it."""
     return not isinstance(error, ConnectFailed | TooManyCalls | RequestRefused)
 
 
@@ -368,14 +368,14 @@ def _stay_at(queue: MessageQueue) -> Selector:
 
 
 def _has_lost_master(route: Route) -> bool:
-    """Is there a broker with slaves only? One of them may become the master soon."""
+    """Return whether a broker has slaves only. One of them may become the master soon."""
     return any(MASTER_ID not in by_id for by_id in route.brokers.values())
 
 
 def _is_between_masters(route: Route, queue: MessageQueue, error: ErucaError, choose: Selector | None) -> bool:
-    """Was a message not taken because a slave is about to take the place of its master?
+    """Return whether a message was not accepted because a slave is about to replace its master.
 
-    Only if there is no other broker to turn to, and only if it is sure that the message was not stored.
+    True only if no other broker can be used, and if it is certain that the message was not stored.
     """
     if choose is None and any(other.broker_name != queue.broker_name for other in route.write_queues):
         return False
@@ -387,5 +387,5 @@ def _is_between_masters(route: Route, queue: MessageQueue, error: ErucaError, ch
 
 
 def _describe(queue: MessageQueue, error: ErucaError) -> str:
-    # A refusal names the broker itself, a failure of the network only the address.
+    # A refusal already names the broker; a network error names only the address.
     return str(error) if isinstance(error, RequestRefused) else f"{queue.broker_name}: {error}"

@@ -1,4 +1,4 @@
-"""What a producer works with while it is started: its session, its window, and the way of one parcel."""
+"""The inside of a started producer: its session, its window, and the path of each parcel."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from eruca.errors import ClientClosed, SendFailed
 
 log = logging.getLogger(__name__)
 
-# Answers a broker that asks what became of a half message.
+# Answers a broker that asks for the outcome of a half message.
 CheckAnswerer = Callable[[Session, str, CheckTransactionHeader, Record], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SendSettings:
-    """How a producer sends, as its user wants it."""
+    """The user's settings for how a producer sends."""
 
     timeout_ms: int
     try_timeout_ms: int | None
@@ -51,7 +51,7 @@ class SendSettings:
 
 
 class Engine:
-    """One producer behind its public face. The session knows it as the member of a producer group."""
+    """The internals of one producer. The session knows it as a member of a producer group."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Engine:
         self.window = window
         self.requests = Requests()
         self.trace: SendTrace | None = None
-        # Set by a producer that has transactions.
+        # Set by a transactional producer.
         self.answer_check: CheckAnswerer | None = None
         self.held: Session | None = None
         self.delivery: Delivery | None = None
@@ -80,10 +80,10 @@ class Engine:
         self._clock = clock
         self._is_closing = False
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- starting and closing ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take a session and join the group."""
+        """Acquire a session and join the group."""
         if self.held is not None:
             self.held.check_loop()
             return
@@ -110,7 +110,7 @@ class Engine:
         session.add_producer(self)
 
     async def close(self) -> None:
-        """Wait for what is under way, no longer than a send may take, and leave the group."""
+        """Wait for sends in progress, at most for the send timeout, and leave the group."""
         if self.held is None:
             return
         if self.held.is_lost():
@@ -126,7 +126,7 @@ class Engine:
             self._is_closing = True
             log.warning("producer %s is closed while %d sends are under way", self.group, self.window.count)
         session = self._take_session()
-        if session is None:  # closed by another task meanwhile
+        if session is None:  # another task closed it meanwhile
             return
         self.requests.fail(self.explain_closed())
         if self.trace is not None:
@@ -141,14 +141,14 @@ class Engine:
 
     @property
     def state(self) -> str:
-        """Whether it is started, in words."""
+        """The state in words: not started, started, closing or closed."""
         if self.held is not None:
             return "closing" if self._is_closing else "started"
         return "closed" if self._is_closing else "not started"
 
     @property
     def session(self) -> Session:
-        """The session this producer works with. Raises ClientClosed."""
+        """The session this producer uses. Raises ClientClosed."""
         session = self.held
         if session is None or self._is_closing:
             raise self.explain_closed()
@@ -157,24 +157,24 @@ class Engine:
         return session
 
     def explain_closed(self) -> ClientClosed:
-        """Return the error for a producer that is not started, or closed."""
+        """Return the error for a producer that is not started or is closed."""
         what = "closed" if self._is_closing else "not started"
         return ClientClosed(f"the producer is {what}", hint="use `async with Producer(...)`, or await start()")
 
     # -- one parcel --------------------------------------------------------------------------------------------------
 
     def find_timeout_ms(self, timeout: Duration | None) -> int:
-        """Return how long a send may take."""
+        """Return the timeout of a send; by default the producer's own."""
         return self._settings.timeout_ms if timeout is None else to_ms("timeout", timeout)
 
     async def post(self, parcel: Parcel, choose: Selector | None, timeout_ms: int) -> Receipt:
-        """Send a parcel when there is room for it."""
+        """Wait for room in the window, and send a parcel."""
         if not self.window.try_enter(len(parcel.body)):
             timeout_ms = await self.wait_for_room(parcel, timeout_ms)
         return await self.deliver(parcel, choose, timeout_ms)
 
     async def deliver(self, parcel: Parcel, choose: Selector | None, timeout_ms: float) -> Receipt:
-        """Send a parcel that is in the window already, and take it out of there."""
+        """Send a parcel that is already in the window, and remove it from the window afterwards."""
         size = len(parcel.body)
         try:
             try:
@@ -199,7 +199,7 @@ class Engine:
         return task
 
     def show(self, receipt: Receipt) -> Receipt:
-        """Return the receipt as the user sees it: without the namespace."""
+        """Return the receipt as the user sees it, without the namespace."""
         namespace = self._options.namespace
         if not namespace:
             return receipt
@@ -208,7 +208,7 @@ class Engine:
         return msgspec.structs.replace(receipt, queue=shown)
 
     async def compress(self, parcel: Parcel) -> None:
-        """Compress a body. A cancellation meanwhile ends the span of the message too."""
+        """Compress the body of a parcel. If that fails or is cancelled, the span of the message ends."""
         try:
             await self.packer.compress(parcel)
         except BaseException as error:
@@ -216,7 +216,7 @@ class Engine:
             raise
 
     async def wait_for_room(self, parcel: Parcel, timeout_ms: int) -> int:
-        """Wait until the window has room; returns the time that is left then."""
+        """Wait until the window has room, and return the time that is left, in milliseconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         try:
@@ -234,7 +234,7 @@ class Engine:
         return max(1, round((deadline - loop.time()) * 1000))
 
     def require_delivery(self) -> Delivery:
-        """What delivers. Raises ClientClosed."""
+        """Return the delivery. Raises ClientClosed."""
         if self.delivery is None or self._is_closing:
             raise self.explain_closed()
         return self.delivery
@@ -251,15 +251,15 @@ class Engine:
         queue_id, message_id = receipt.queue.queue_id, receipt.message_id
         telemetry.end_send(operation, server=address or "", queue_id=queue_id, message_id=message_id)
 
-    # -- what brokers ask --------------------------------------------------------------------------------------------
+    # -- requests from brokers ---------------------------------------------------------------------------------------
 
     def check_transaction(self, address: str, header: CheckTransactionHeader, record: Record) -> bool:
-        """Find out what became of a half message, and tell the broker; False when this producer cannot say."""
+        """Check the outcome of a half message, and report it to the broker; return False if this producer cannot."""
         if self.answer_check is None or self.held is None or self._is_closing:
             return False
         self.answer_check(self.held, address, header, record)
         return True
 
     def take_reply(self, header: PushReplyHeader, body: bytes) -> bool:
-        """Take a reply to a request message; False when it is not for this producer."""
+        """Accept a reply to a request; return False if it is not for this producer."""
         return self.held is not None and self.requests.take(self.held, header, body)

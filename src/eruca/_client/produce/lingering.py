@@ -1,4 +1,4 @@
-"""Batches that fill up while messages linger: ordinary messages of one queue share a request."""
+"""Batches that fill up while messages linger: ordinary messages for one queue share a request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eruca._wire.batch import BatchItem
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import RETRY_PREFIX
 
-# What the messages of one batch have in common: the topic, the queue if it matters, `wait`, and the timeout.
+# What the messages of one batch have in common: the topic, the queue if one was chosen, `wait`, and the timeout.
 _Key = tuple[str, MessageQueue | None, bool, int]
 
 
@@ -32,10 +32,10 @@ class _Entry:
 
 
 class _Batch:
-    """Messages that go together."""
+    """Messages that are sent together."""
 
     def __init__(self, deadline: float, timer: asyncio.TimerHandle) -> None:
-        # That of the first message.
+        # The deadline of the first message.
         self.deadline = deadline
         self.timer = timer
         self.entries: list[_Entry] = []
@@ -43,7 +43,7 @@ class _Batch:
 
 
 class Lingering:
-    """Keeps messages of one producer for `linger_s`, and sends those that came meanwhile in one request."""
+    """Holds the messages of one producer for `linger_s`, and sends those that have gathered in one request."""
 
     def __init__(self, engine: Engine, linger_s: float, bytes_max: int) -> None:
         self._engine = engine
@@ -55,7 +55,7 @@ class Lingering:
     async def add(
         self, parcel: Parcel, choose: Selector | None, wait: bool, timeout_ms: int
     ) -> asyncio.Future[Receipt] | None:
-        """Take a message and return the future of its receipt; None if it cannot be in a batch and must go alone.
+        """Add a message to a batch and return the future of its receipt; None if it must be sent alone.
 
         Waits for the route and for room in the window.
         """
@@ -81,7 +81,7 @@ class Lingering:
         return future
 
     async def _find_queue(self, topic: str, choose: Selector, deadline: float) -> MessageQueue | None:
-        """The queue of a message; None while none can be written to."""
+        """Return the queue for a message; None if no queue is writable."""
         route = self._engine.session.routes.peek_for_send(topic)
         if route is None:
             route = await self._engine.require_delivery().find_route(topic, deadline)
@@ -101,17 +101,17 @@ class Lingering:
             self._send(key)
 
     def flush(self) -> None:
-        """Send what lingers now."""
+        """Send all lingering messages now."""
         for key in list(self._batches):
             self._send(key)
 
     async def flush_topic(self, topic: str) -> None:
-        """Send what lingers of a topic, so that a message that goes alone does not overtake it."""
+        """Send the lingering messages of a topic, so that a message that is sent alone does not overtake them."""
         keys = [key for key in self._batches if key[0] == topic]
         for key in keys:
             self._send(key)
         if keys:
-            await asyncio.sleep(0)  # their requests are written now
+            await asyncio.sleep(0)  # lets their requests be written
 
     def _send(self, key: _Key) -> None:
         batch = self._batches.pop(key)
@@ -121,11 +121,11 @@ class Lingering:
         task.add_done_callback(self._tasks.discard)
 
     async def _deliver(self, key: _Key, batch: _Batch) -> None:
-        """Send a batch and tell every sender."""
+        """Send a batch and pass the result to every sender."""
         engine = self._engine
         entries = []
         for entry in batch.entries:
-            if entry.future.cancelled():  # its sender does not want it to be sent any more
+            if entry.future.cancelled():  # its sender cancelled it
                 engine.end_span(entry.parcel.operation, None, asyncio.CancelledError())
             else:
                 entries.append(entry)
@@ -144,9 +144,9 @@ class Lingering:
             engine.window.leave(len(entry.parcel.body))
 
     async def _post(self, parcel: Parcel, key: _Key, deadline: float) -> Receipt | BaseException:
-        """Send one request; returns what it raises.
+        """Send one request; return its receipt, or the error it raised.
 
-        The traceback of an error keeps this frame alive. Were the futures in it, a failed one would never be freed.
+        The traceback of an error keeps this frame alive. If the futures were in it, a failed one would never be freed.
         """
         engine, queue = self._engine, key[1]
         choose = None if queue is None else lambda _: queue
@@ -160,7 +160,7 @@ class Lingering:
 
 
 def _join(key: _Key, entries: list[_Entry]) -> Parcel:
-    """One parcel of messages; a message that is alone stays as it is."""
+    """Return one parcel with all messages; a single message stays as it is."""
     if len(entries) == 1:
         return entries[0].parcel
     parcels = [entry.parcel for entry in entries]
@@ -169,19 +169,19 @@ def _join(key: _Key, entries: list[_Entry]) -> Parcel:
 
 
 def _measure(parcel: Parcel) -> int:
-    """The bytes of a message in a batch; what is not ASCII is counted as if it had the most bytes it may have."""
+    """Return the size of a message in a batch in bytes; properties with non-ASCII text count at their maximum."""
     properties = parcel.properties
     return ITEM_BYTES + len(parcel.body) + (len(properties) if properties.isascii() else 4 * len(properties))
 
 
 def split_receipt(receipt: Receipt, message_ids: list[str]) -> list[Receipt]:
-    """The receipts of the messages of one batch, which lie in its queue one after the other."""
+    """Return a receipt for each message of a batch; they follow one another in the queue."""
     if len(message_ids) == 1:
         return [receipt]
     offset_ids = receipt.offset_id.split(",")
-    if len(offset_ids) != len(message_ids):  # the broker named the batch, not its messages
+    if len(offset_ids) != len(message_ids):  # the broker returned an id of the batch, not of its messages
         offset_ids = [receipt.offset_id] * len(message_ids)
-    if receipt.offset < 0:  # they were stored before, and it is not known where
+    if receipt.offset < 0:  # they had been stored before, at unknown offsets
         return [msgspec.structs.replace(receipt, message_id=message_id) for message_id in message_ids]
     return [
         msgspec.structs.replace(receipt, message_id=message_id, offset_id=offset_id, offset=receipt.offset + number)

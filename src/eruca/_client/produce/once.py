@@ -1,13 +1,13 @@
 """Idempotent sends: a message that is sent again because its answer was lost is stored once.
 
-The broker drops messages by their marks, as for the idempotent Spark sink (`broker.sending.once`): for each producer,
-lane, topic and queue it remembers the highest sequence, and drops what is not above it. So a lane carries one request
-at a time: a later one would make the broker drop the retry of an earlier one. A request takes a lane before its first
-try and returns it when it is stored or given up. A request that was given up and arrives late is dropped, or stored
-before the next one of its lane.
+The broker drops duplicates by their marks, as for the idempotent Spark sink (`broker.sending.once`). For each producer,
+lane, topic and queue it remembers the highest sequence number, and drops messages that are not above it. So a lane
+carries one request at a time: a later one would make the broker drop the retry of an earlier one. A request takes a
+lane before its first try and returns it when it is stored or given up on. If a request arrives after the producer gave
+up on it, it is dropped, or stored before the next one of its lane.
 
-The mark is the property ERUCA_ONCE. It gets its value when the request has a lane. Until then a text of the same length
-reserves its space, so that all size limits hold.
+The mark is the property ERUCA_ONCE. Its value is set once the request has a lane. Until then a placeholder of the same
+length reserves its space, so that all size limits hold.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from eruca.errors import ConfigError, ConnectFailed, NetError, SendFailed
 
 _MARKED_CODES: Final = frozenset({int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE)})
 _SEQUENCE_DIGITS: Final = 16
-# As long as every mark.
+# The placeholder: every mark has this length.
 MARK_SPACE: Final = "-" * len(f"{PRODUCER_PREFIX}{'q' * 22}:0:000:{0:016}")
 
 
 class OnceSender(Sender):
-    """Sends marked messages, only to brokers that honour marks."""
+    """Sends marked messages, and only to brokers that honour marks."""
 
     def __init__(self, session: Session, group: str) -> None:
         super().__init__(session, group, sent_group=ONCE_GROUP)
@@ -51,7 +51,7 @@ class OnceSender(Sender):
         self._able: set[str] = set()
 
     def begin(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Awaitable[Command]:
-        """Send; await the result for the answer. Raises ConfigError if the broker would store duplicates."""
+        """Send, and return an awaitable of the answer. Raises ConfigError if the broker would store duplicates."""
         if self.find_address(queue) in self._able:
             return super().begin(parcel, queue, timeout_ms)
         return self._ask_and_send(parcel, queue, timeout_ms)
@@ -62,7 +62,7 @@ class OnceSender(Sender):
         try:
             _, body = await self._session.calls.ask(address, request, max(1, round(timeout_ms)))
         except NetError as error:
-            # Nothing was sent yet, so another broker may be tried.
+            # Nothing has been sent yet, so another broker may be tried.
             raise ConnectFailed(f"{address} did not report whether it drops duplicates: {error}") from error
         if not isinstance(body, KVTable) or ONCE_KEY not in body.table:
             raise ConfigError(
@@ -75,21 +75,21 @@ class OnceSender(Sender):
 
 
 class OnceDelivery(Delivery):
-    """Delivers parcels so that each is stored once, however often it is sent."""
+    """Delivers parcels so that each is stored only once, however often it is sent."""
 
     _stays_where_it_may_be_stored = True
 
     def __init__(self, session: Session, sender: Sender, chooser: QueueChooser, *others: Any, **settings: Any) -> None:
         super().__init__(session, sender, chooser, *others, **settings)
-        # Each start of a producer has its own name.
+        # A new name each time the producer starts.
         self._name = PRODUCER_PREFIX + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # Taken from the end, so that the broker has to remember few.
+        # Lanes are taken from the end and returned there, so that few are used and the broker has few to remember.
         self._lanes = list(range(ONCE_LANES_MAX - 1, -1, -1))
         self._turns = asyncio.Semaphore(ONCE_LANES_MAX)
         self._sequence = 0
 
     async def deliver(self, parcel: Parcel, choose: Selector | None, timeout_ms: float) -> Receipt:
-        """Send a parcel until it is stored or time or tries are used up."""
+        """Send a parcel, with retries, until it is stored or the time or the tries are used up."""
         if parcel.code not in _MARKED_CODES or parcel.sys_flag & TRANSACTION_MASK:
             parcel.properties = drop_mark(parcel.properties)
             return await super().deliver(parcel, choose, timeout_ms)
@@ -112,17 +112,17 @@ class OnceDelivery(Delivery):
             self._lanes.append(lane)
             self._turns.release()
         if receipt.offset >= 0 and receipt.offset_id.count(",") + 1 != count:
-            # A part of the batch was stored before: the offset is that of another message.
+            # Part of the batch had been stored before, so the offset belongs to another message.
             return msgspec.structs.replace(receipt, offset=-1, offset_id="")
         return receipt
 
     async def send_oneway(self, parcel: Parcel, choose: Selector | None) -> None:
-        """Send a parcel without an answer. It is never sent again, so it needs no mark."""
+        """Send a parcel without waiting for an answer. It is never retried, so it needs no mark."""
         parcel.properties = drop_mark(parcel.properties)
         await super().send_oneway(parcel, choose)
 
     def _mark(self, parcel: Parcel, lane: int) -> int:
-        """Mark the messages of a parcel; return how many there are."""
+        """Mark the messages of a parcel, and return how many there are."""
         if not parcel.is_batch:
             parcel.properties = self._replace_mark(parcel.properties, lane)
             return 1

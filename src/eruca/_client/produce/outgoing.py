@@ -1,4 +1,4 @@
-"""Messages on their way out: what a user says, checked and turned into what a request carries."""
+"""Outgoing messages: checks the arguments of a send and converts them to the fields of a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from eruca._wire.properties import (
 )
 from eruca.errors import MessageIllegal
 
-# The delays every broker of 4.x has unless its messageDelayLevel says otherwise, in milliseconds; level 1 is the first.
+# The default delays of a 4.x broker (its messageDelayLevel may differ), in milliseconds; level 1 is the first.
 DELAY_LEVELS_MS = tuple(parse_delay_levels(StoreOptions().delay_levels))
 _BLANK = " "
 _TAGS_BEFORE = f"{TAGS}\x01"
@@ -35,22 +35,22 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 class SendStatus(Enum):
-    """What the broker says of a stored message."""
+    """The status that the broker returns for a stored message."""
 
     STORED = "SEND_OK"
-    # Stored, but one of the conditions of the broker's acknowledgement was not met in time.
+    # Stored, but a condition of the broker's acknowledgement was not met in time.
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """A message is stored: where, and under which ids."""
+    """Confirms that a message is stored: where, and under which ids."""
 
     status: SendStatus
-    # The id the producer gave it; of a whole batch, one for each message separated by commas.
+    # The id from the producer. For a batch, the ids of all messages, separated by commas.
     message_id: str
-    # The id the broker gave it: its address and the position in its log.
+    # The id from the broker: its address and the position in its log.
     offset_id: str
     queue: MessageQueue
     offset: int
@@ -70,11 +70,11 @@ class Outgoing:
     tags: str | None = None
     keys: str | Iterable[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
-    # A number of the application's own, stored with the message.
+    # A number for the application's own use, stored with the message.
     flag: int = 0
-    # False: the broker may answer before disk and slaves have it, whatever its mode.
+    # If False, the broker may answer before the message is on disk and on the slaves, whatever its mode.
     wait: bool = True
-    # A batch cannot be delayed: `send_batch` raises MessageIllegal when one of these is given.
+    # A batch cannot be delayed: `send_batch` raises MessageIllegal if one of these is given.
     delay: Duration | None = None
     delay_level: int | None = None
     timer: Duration | datetime | None = None
@@ -88,9 +88,9 @@ def build_properties(
     wait: bool = True,
     extra: Mapping[str, str] | None = None,
 ) -> str:
-    """The properties of a message as the request carries them. Raises MessageIllegal.
+    """Return the properties of a message in the format of a request. Raises MessageIllegal and TypeError.
 
-    `extra` are those of the client itself; one that the user set already stays the user's.
+    `extra` holds properties that the client adds; a property that the user set takes precedence.
     """
     try:
         text = f"{UNIQ_KEY}\x01{unique_id}\x02{WAIT}\x01{_WAITS[wait]}"
@@ -101,7 +101,7 @@ def build_properties(
     parts = [text]
     count = 2
     if tags:
-        # Added and joined, not formatted: that takes only texts, and a member of an enum that is one is its value.
+        # Concatenated, not formatted: this accepts only strings, and uses the value of a member of a string enum.
         try:
             parts.append(_TAGS_BEFORE + tags)
         except TypeError:
@@ -152,14 +152,14 @@ def _check_text(text: str, count: int) -> None:
 
 
 def read_text(what: str, text: object) -> str:
-    """A text that a user gave, as a plain str. Raises TypeError: of anything else, what Python shows would be sent."""
+    """Return a user's text as a plain str. Raises TypeError for anything else, rather than send its str()."""
     if not isinstance(text, str):
         raise TypeError(f"{what} must be a str, not {type(text).__name__}: {text!r:.80}")
-    return str.__str__(text)  # a member of an enum that is a str is its value
+    return str.__str__(text)  # the value, for a member of a string enum
 
 
 def join_keys(keys: str | Iterable[str]) -> str:
-    """The keys of a message as its property has them. Raises MessageIllegal."""
+    """Return the keys of a message as the value of its property. Raises MessageIllegal and TypeError."""
     if isinstance(keys, str):
         return str.__str__(keys)
     try:
@@ -174,7 +174,7 @@ def join_keys(keys: str | Iterable[str]) -> str:
 
 
 def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BODY_BYTES_MAX) -> bytes:
-    """Return the body as bytes, or raise what is wrong with it."""
+    """Return the body as bytes. Raises MessageIllegal and TypeError."""
     if body.__class__ is not bytes:
         if not isinstance(body, bytes | bytearray | memoryview):
             raise TypeError(
@@ -192,7 +192,7 @@ def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BOD
 
 
 def check_flag(flag: int) -> int:
-    """Return the flag, or raise what is wrong with it."""
+    """Return the flag if it is valid. Raises MessageIllegal and TypeError."""
     if isinstance(flag, bool) or not isinstance(flag, int):
         raise TypeError(f"flag must be an int, not {type(flag).__name__}: {flag!r:.80}")
     if not _INT32_MIN <= flag <= _INT32_MAX:
@@ -203,7 +203,7 @@ def check_flag(flag: int) -> int:
 def describe_delay(
     delay: Duration | None, delay_level: int | None, timer: Duration | datetime | None
 ) -> dict[str, str]:
-    """The property that asks a broker to deliver a message later. Raises MessageIllegal and ConfigError."""
+    """Return the property that asks a broker to deliver a message later. Raises MessageIllegal and ConfigError."""
     given = {"delay": delay, "delay_level": delay_level, "timer": timer}
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
@@ -227,9 +227,9 @@ def _check_delay_level(level: int) -> int:
 
 
 def find_delay_level(delay: Duration, *, instead: str = "timer= takes any delay (Eruca and RocketMQ 5)") -> int:
-    """The level of a delay, which must be one of the 18 that brokers have; 0 is not delayed.
+    """Return the level of a delay, which must be one of the 18 that brokers have; 0 means not delayed.
 
-    Raises MessageIllegal, which names the nearest levels and what to use `instead`.
+    Raises MessageIllegal, with the nearest levels and the alternative in `instead` as its hint.
     """
     wanted = round(to_seconds("delay", delay) * 1000)
     if wanted == 0:
@@ -253,7 +253,7 @@ def _show_level(level_ms: int) -> str:
 
 
 def _describe_timer(timer: Duration | datetime) -> dict[str, str]:
-    """The property that asks a broker's timer for a delay, or for a moment."""
+    """Return the property that asks a broker's timer for a delay, or for a time of delivery."""
     if not isinstance(timer, datetime):
         return {TIMER_DELAY_MS: str(round(to_seconds("timer", timer) * 1000))}
     if timer.tzinfo is None:

@@ -1,4 +1,4 @@
-"""From what a user says to a parcel: names checked, properties built, bodies compressed."""
+"""Packing: checks names, builds properties and compresses bodies, to turn messages into parcels."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from eruca.errors import ConfigError, ErucaError, MessageIllegal
 Body = bytes | bytearray | memoryview
 
 COMPRESSIONS = {"zlib": COMPRESSION_ZLIB, "lz4": COMPRESSION_LZ4, "zstd": COMPRESSION_ZSTD}
-# Above this a body is compressed in a thread: it would hold up heartbeats and everybody else.
+# A larger body is compressed in a thread, because it would block the event loop and so delay heartbeats.
 _COMPRESS_IN_LOOP_BYTES_MAX = 128 * 1024
-# Topics whose names are known to be good; a program that makes up a name for each message must not fill the memory.
+# At most this many valid topic names are cached, so that a program with a new name per message uses bounded memory.
 _TOPICS_KNOWN_MAX = 10_000
 
 
@@ -55,9 +55,9 @@ class Packer:
         self._compression = _check_compression(compression, compression_level)
         self._compression_level = compression_level
         self._bytes_max = message_bytes_max
-        # What every message of this producer has.
+        # The properties of every message of this producer.
         self._own = {**({INSTANCE_ID: namespace} if namespace else {}), **(own or {})}
-        # Topics as the broker knows them, by what the user calls them.
+        # The names of topics on the broker, by the names that the user passes.
         self._topics: dict[str, str] = {}
 
     def pack(
@@ -73,7 +73,7 @@ class Packer:
         extra: Mapping[str, str] | None = None,
         is_raw: bool = False,
     ) -> Parcel:
-        """Make a parcel of one message; a raw body is not for the serializer. Raises MessageIllegal and InvalidName."""
+        """Return a parcel with one message; a raw body is not serialized. Raises MessageIllegal and InvalidName."""
         try:
             wrapped = self._topics.get(topic) or self.find_topic(topic)
         except TypeError:
@@ -90,7 +90,7 @@ class Packer:
         if self.telemetry is not None:
             keys = keys if isinstance(keys, str) else join_keys(keys)
             described = {UNIQ_KEY: unique_id, TAGS: tags or "", KEYS: keys, **own, **(properties or {})}
-            build_properties(unique_id, tags, keys, properties, wait, own)  # raises before there is a span
+            build_properties(unique_id, tags, keys, properties, wait, own)  # raises before a span is started
             operation, own = self._start_span(topic, [described], own, len(body))
             try:
                 text = build_properties(unique_id, tags, keys, properties, wait, own)
@@ -102,7 +102,7 @@ class Packer:
         return Parcel(wrapped, body, text, unique_id, 0, flag)
 
     def is_large(self, parcel: Parcel) -> bool:
-        """Is it so large that it wants to be compressed?"""
+        """Return whether the body is large enough to be compressed."""
         return len(parcel.body) >= self._compress_from
 
     async def compress(self, parcel: Parcel) -> None:
@@ -119,7 +119,7 @@ class Packer:
     def pack_batches(
         self, unique_ids: UniqueIds, topic: str, messages: Sequence[Outgoing]
     ) -> tuple[list[Parcel], Operation | None]:
-        """Make parcels of many messages; the span, if there is one, is for all of them."""
+        """Return parcels with these messages, and the span of all of them, if there is one."""
         wrapped = self.find_topic(topic)
         if self._serialize is not None:
             messages = [replace(message, body=self._serialize(message.body)) for message in messages]
@@ -135,7 +135,7 @@ class Packer:
             raise
 
     def find_topic(self, topic: str) -> str:
-        """Check a topic's name and return what the broker calls it."""
+        """Check the name of a topic and return its name on the broker."""
         topic = read_text("topic", topic)
         if topic in FORBIDDEN_TO_SEND:
             raise MessageIllegal(f"only brokers send to the topic {topic}")
@@ -148,11 +148,11 @@ class Packer:
     def _start_span(
         self, topic: str, described: list[dict[str, str]], own: Mapping[str, str], body_bytes: int | None
     ) -> tuple[Operation, dict[str, str]]:
-        """Begin a span; returns it, and the client's own properties with the context that travels with the message."""
+        """Start a span; return it, and the client's own properties with the context that is sent with the message."""
         assert self.telemetry is not None
         names = [set(each) for each in described]
         operation = self.telemetry.start_send(topic, self._group, *described, body_bytes=body_bytes)
-        # All that had no context got the same one.
+        # All messages without a context got the same one.
         context = {
             name: text
             for each, before in zip(described, names, strict=True)

@@ -1,4 +1,4 @@
-"""Messages that are sent in the background; a failure is logged if nobody asks for the result."""
+"""Messages that are sent in the background; a failure is logged if nobody retrieves the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class PendingSend(asyncio.Task[Receipt]):
-    """The task of one `send_soon`. A failure that nobody awaited is logged, with the topic and the reason."""
+    """The task of one `send_soon`. A failure that nobody awaits is logged, with the topic and the reason."""
 
     topic = ""
 
@@ -22,14 +22,14 @@ class PendingSend(asyncio.Task[Receipt]):
 
 
 class PendingReceipt(asyncio.Future[Receipt]):
-    """The receipt of a message in a batch. A failure that nobody awaited is logged, with the topic and the reason."""
+    """The receipt of a message in a batch. A failure that nobody awaits is logged, with the topic and the reason."""
 
     def __init__(self, topic: str, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
         self.topic = topic
 
     def fail(self, error: BaseException) -> None:
-        """The message is not stored."""
+        """Report that the message was not stored."""
         if self.done():
             return
         if isinstance(error, asyncio.CancelledError):
@@ -43,7 +43,7 @@ class PendingReceipt(asyncio.Future[Receipt]):
 
 
 class PlainPendingSend(Future[Receipt]):
-    """The future of one plain `send_soon`. A failure whose result is never asked for is logged."""
+    """The future of one plain `send_soon`. A failure that nobody retrieves is logged."""
 
     def __init__(self, topic: str) -> None:
         super().__init__()
@@ -51,14 +51,14 @@ class PlainPendingSend(Future[Receipt]):
         self._is_seen = False
 
     def result(self, timeout: float | None = None) -> Receipt:
-        """Wait for the receipt and return it. Raises what the send raised."""
+        """Wait for the receipt and return it. Raises the error of the send if it failed."""
         try:
             return super().result(timeout)
         finally:
             self._is_seen |= self.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end of the send and return its error; None if it succeeded."""
+        """Wait until the send ends and return its error; None if it succeeded."""
         try:
             return super().exception(timeout)
         finally:
@@ -70,7 +70,7 @@ class PlainPendingSend(Future[Receipt]):
 
 
 def _warn_unseen(future: asyncio.Future[Receipt], topic: str) -> None:
-    # asyncio sets this when something failed, and clears it when the exception was retrieved.
+    # asyncio sets this on failure, and clears it once the exception has been retrieved.
     if future._log_traceback:
         _warn(topic, future.exception())
 

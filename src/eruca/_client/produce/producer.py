@@ -40,23 +40,23 @@ class Producer(Client):
     >>> async with Producer("127.0.0.1:9876", group="shop") as producer:
     ...     receipt = await producer.send("orders", b"...", tags="vip", keys=["o-1"], shard="customer-7")
 
-    It may be used by many tasks at the same time. `in_flight_max` and `bytes_in_flight_max` bound what is under way;
-    `send` waits for its turn.
+    It may be used by many tasks at the same time. `in_flight_max` and `bytes_in_flight_max` limit what is in flight;
+    beyond that, `send` waits for its turn.
 
-    A send that fails because of the network, a missing route or a broker that is not available backs off and tries
-    again until `timeout`. `retries` bounds the number of tries after the first; by default only time does.
-    `try_timeout` is for each try: without it a broker that does not answer uses up the whole time, with it a slow one
-    may store a message twice.
+    A send that fails because of the network, a missing route or an unavailable broker is retried with back-off until
+    `timeout`. `retries` is the maximum number of tries after the first; by default only `timeout` limits them.
+    `try_timeout` applies to each try. Without it, a broker that does not answer uses up the whole timeout. With it, a
+    message may be stored twice if a broker is slow.
 
-    With `idempotent=True` a message that is sent again because its answer was lost is stored once. After such a try a
-    retry goes to the same queue. The receipt of a message that was already stored has no `offset_id` and -1 as its
-    `offset`. It needs Eruca brokers: a send to another one raises ConfigError. It does not cover `send_oneway`, replies
-    and halves of transactions.
+    With `idempotent=True`, a message that is sent again because its answer was lost is stored only once. In that case
+    the retry goes to the same queue. If the message was already stored, its receipt has an empty `offset_id` and the
+    `offset` -1. This needs Eruca brokers: a send to any other broker raises ConfigError. It does not cover
+    `send_oneway`, replies and the half messages of transactions.
 
-    With a `linger` time, messages of `send` and `send_soon` wait that long for others of their queue and share a
-    request with them; delayed and compressed messages, and those with a `selector`, go alone.
+    With a `linger` time, messages of `send` and `send_soon` wait that long for others of their queue, and share a
+    request with them. Delayed and compressed messages, and those with a `selector`, are sent alone.
 
-    `serializer` turns the body of each message into bytes (see `eruca.serializers`); without it bodies are bytes.
+    `serializer` converts the body of each message to bytes (see `eruca.serializers`). Without it, bodies must be bytes.
     """
 
     def __init__(
@@ -131,14 +131,14 @@ class Producer(Client):
     def _is_started(self) -> bool:
         return self._engine.held is not None
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- starting and closing ----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Make ready to send; `async with` does it."""
+        """Prepare to send; `async with` calls this."""
         self._engine.start()
 
     async def close(self) -> None:
-        """Wait for what is under way, and leave; no longer than a send may take."""
+        """Wait for sends in progress, at most for the send timeout, and close the producer."""
         if self._lingering is not None:
             self._lingering.flush()
         await self._engine.close()
@@ -169,11 +169,12 @@ class Producer(Client):
     ) -> Receipt:
         """Send one message and return its receipt.
 
-        Messages of one `shard` go to one queue and so stay in order; `queue` and `selector` choose it otherwise.
-        `delay` must be one of the broker's delay levels, as a timedelta or in seconds; `delay_level` is the number of a
-        level. `timer` is any delay up to 40 days, or the moment of delivery, for Eruca and RocketMQ 5: a 4.x broker
-        does not know it and delivers at once. A failed try is repeated until `timeout`, on another broker when the
-        queue is free. Raises SendFailed, NoRoute, MessageIllegal, and NetError when no name server answers.
+        Messages with the same `shard` go to the same queue, and so stay in order; `queue` and `selector` are other ways
+        to choose the queue. `delay` must be one of the broker's delay levels, as a timedelta or in seconds;
+        `delay_level` is the number of a level. `timer` is any delay of at most 40 days, or the time of delivery. It
+        needs Eruca or RocketMQ 5: a 4.x broker ignores it and delivers at once. A failed try is repeated until
+        `timeout`, on another broker if no queue was chosen. Raises SendFailed, NoRoute, MessageIllegal, and NetError if
+        no name server answers.
         """
         engine = self._engine
         choose = None
@@ -212,11 +213,11 @@ class Producer(Client):
         wait: bool = True,
         timeout: Duration | None = None,
     ) -> asyncio.Future[Receipt]:
-        """Send one message in the background; await what this returns for the receipt.
+        """Send one message in the background; return a future of the receipt.
 
-        This waits while as much is under way as `in_flight_max` and `bytes_in_flight_max` allow, so a loop over any
-        number of messages uses bounded memory. `close` waits for what is under way. A failure that nobody awaits is
-        logged as a warning. The arguments are those of `send`, and what is wrong with them is raised here.
+        While `in_flight_max` or `bytes_in_flight_max` is reached, this waits for room, so a loop over any number of
+        messages uses bounded memory. `close` waits for sends in progress. A failure that nobody awaits is logged as a
+        warning. The arguments are those of `send`; this method raises the error if one of them is invalid.
 
         >>> receipts = [await producer.send_soon("orders", body) for body in bodies]
         >>> await asyncio.gather(*receipts)
@@ -256,7 +257,7 @@ class Producer(Client):
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
     ) -> None:
-        """Send without waiting for an answer: quick, and nobody learns whether it arrived."""
+        """Send without waiting for an answer: fast, but there is no confirmation that the message arrived."""
         engine = self._engine
         choose = choose_queue(shard, queue, selector)
         extra = describe_delay(delay, delay_level, timer)
@@ -280,10 +281,10 @@ class Producer(Client):
         selector: Selector | None = None,
         timeout: Duration | None = None,
     ) -> list[Receipt]:
-        """Send many messages of one topic in as few requests as the size limit allows; a receipt for each request.
+        """Send many messages of one topic in as few requests as the size limit allows; return a receipt per request.
 
-        A message is an `Outgoing`, or just a body. A request is stored whole or not at all. With several requests,
-        those before a failed one are stored.
+        A message is an `Outgoing`, or just a body. A request is stored completely or not at all. If one of several
+        requests fails, those before it are stored.
         """
         engine = self._engine
         ready = [item if isinstance(item, Outgoing) else Outgoing(item) for item in messages]
@@ -301,9 +302,9 @@ class Producer(Client):
         return receipts
 
     async def cancel_delayed(self, topic: str, receipt: Receipt, *, timeout: Duration | None = None) -> Receipt:
-        """Cancel a message that was sent with `timer`; one that is delivered already stays delivered.
+        """Cancel a message that was sent with `timer`; this has no effect once the message is delivered.
 
-        For Eruca and RocketMQ 5, as `timer`: a 4.x broker would deliver what cancels as a message.
+        Like `timer`, it needs Eruca or RocketMQ 5: a 4.x broker would deliver the cancellation as a message.
         """
         engine = self._engine
         check_type("receipt", receipt, Receipt)
@@ -314,12 +315,12 @@ class Producer(Client):
         return await engine.post(parcel, choose_queue(None, receipt.queue, None), timeout_ms)
 
     async def list_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues a topic has for sending."""
+        """Return the queues of a topic that messages can be sent to."""
         engine = self._engine
         route = await engine.session.routes.get_for_send(engine.packer.find_topic(topic))
         return [MessageQueue(queue.broker_name, queue.queue_id, topic) for queue in route.write_queues]
 
-    # -- asking and replying -----------------------------------------------------------------------------------------
+    # -- requests and replies ----------------------------------------------------------------------------------------
 
     async def request(
         self,
@@ -335,9 +336,9 @@ class Producer(Client):
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
     ) -> Message:
-        """Send a message and wait until one of its consumers replies; returns the reply.
+        """Send a message, wait until one of its consumers replies, and return the reply.
 
-        `timeout` is for both ways. Raises RequestTimeout, and what `send` raises.
+        `timeout` covers the request and the reply. Raises RequestTimeout, and the errors of `send`.
         """
         engine = self._engine
         session = engine.session
@@ -378,16 +379,16 @@ class Producer(Client):
         properties: Mapping[str, str] | None = None,
         timeout: Duration | None = None,
     ) -> Receipt:
-        """Reply to a message that was sent with `request`, by a client of any language.
+        """Reply to a message that was sent with `request`, by a client in any language.
 
-        Raises MessageIllegal when the message is not a request, and SendFailed when its sender is gone.
+        Raises MessageIllegal if the message is not a request, and SendFailed if its sender is gone.
         """
         engine = self._engine
         check_type("request", request, Message)
         topic, extra = describe_reply(request)
         timeout_ms = engine.find_timeout_ms(timeout)
         parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, 0, True, extra)
-        parcel.topic = topic  # in no namespace
+        parcel.topic = topic  # without a namespace
         parcel.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
         if engine.packer.is_large(parcel):
             await engine.compress(parcel)
@@ -396,7 +397,7 @@ class Producer(Client):
     async def _linger(
         self, parcel: Parcel, choose: Selector | None, wait: bool, timeout_ms: int, *, goes_alone: bool
     ) -> asyncio.Future[Receipt] | None:
-        """Put a message into a batch that fills up; None when it must go alone, behind what lingers."""
+        """Add a message to a lingering batch; None if it must be sent alone, after the lingering ones."""
         assert self._lingering is not None
         if not goes_alone:
             receipt = await self._lingering.add(parcel, choose, wait, timeout_ms)

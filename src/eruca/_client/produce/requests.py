@@ -1,8 +1,8 @@
-"""Requests and replies: a message whose sender waits until whoever consumes it has sent an answer.
+"""Requests and replies: the sender of a message waits until a consumer of that message has replied.
 
-The request is a message with three properties more: a correlation id, the id of the requester's client, and for how
-long it waits. The reply is a message to the reply topic of the cluster; the broker brings it to the requester on the
-connection of its producer, so the broker has to know that before the request goes.
+The request is a message with three more properties: a correlation id, the client id of the requester, and how long it
+waits. The reply is a message to the reply topic of the cluster. The broker pushes it to the requester on the connection
+of its producer, so the broker has to know that connection before the request is sent.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ _REPLY = "reply"
 
 
 class Requests:
-    """The requests of one producer that wait for their replies."""
+    """The requests of one producer that are waiting for replies."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[Message]] = {}
 
     def open(self) -> tuple[str, asyncio.Future[Message]]:
-        """Begin a request: its correlation id, and what gets the reply."""
+        """Begin a request; return its correlation id and the future of the reply."""
         correlation_id = str(uuid.uuid4())
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         return correlation_id, future
 
     def close(self, correlation_id: str) -> None:
-        """Wait for a reply no longer."""
+        """Stop waiting for a reply."""
         self._waiting.pop(correlation_id, None)
 
     def fail(self, error: ErucaError) -> None:
-        """End all requests: no reply can come any more."""
+        """Fail all requests with this error: no reply can arrive any more."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # nobody may be waiting any more
+                future.exception()  # perhaps nobody is waiting any more
 
     async def prepare(self, session: Session, route: Route) -> None:
-        """Let every broker that a reply may come by know us: those of the topic, and the others of its clusters."""
+        """Greet every broker that may push a reply: those of the topic, and the others of its clusters."""
         for cluster in route.clusters:
             topic = name_reply_topic(cluster)
             if session.routes.peek(topic) is None:
@@ -64,7 +64,7 @@ class Requests:
         await session.greet_all()
 
     def take(self, session: Session, header: PushReplyHeader, body: bytes) -> bool:
-        """Give a reply to who waits for it; False when nobody here does."""
+        """Hand a reply to the request that waits for it; return False if there is none."""
         text = header.properties or ""
         record = Record(header.topic, properties=f"{text}\x02{ARRIVE_TIME}\x01{session.clock.now_ms()}".encode())
         future = self._waiting.get(record.get_property(CORRELATION_ID) or "")
@@ -85,17 +85,17 @@ class Requests:
 
 
 def describe_request(session: Session, correlation_id: str, timeout_ms: int) -> dict[str, str]:
-    """The properties that make a message a request."""
+    """Return the properties that make a message a request."""
     return {CORRELATION_ID: correlation_id, REPLY_TO_CLIENT: session.client_id, TTL: str(timeout_ms)}
 
 
 def name_reply_topic(cluster: str) -> str:
-    """The topic that replies of a cluster go to; each of its brokers has it."""
+    """Return the topic for replies in a cluster; each of its brokers has it."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def describe_reply(request: Message) -> tuple[str, dict[str, str]]:
-    """Where the reply to a message goes, and the properties that make it one. Raises MessageIllegal."""
+    """Return the topic of the reply to a message, and the properties that make it a reply. Raises MessageIllegal."""
     properties = request.all_properties
     missing = [name for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT) if not properties.get(name)]
     if missing:
@@ -108,7 +108,7 @@ def describe_reply(request: Message) -> tuple[str, dict[str, str]]:
 
 
 def choose_reply_queue(queues: Sequence[MessageQueue], request: Message) -> MessageQueue:
-    """The queue for a reply: by the broker that stored the request, because it certainly knows the requester."""
+    """Return the queue for a reply: on the broker that stored the request, if possible. It knows the requester."""
     same = [queue for queue in queues if queue.broker_name == request.queue.broker_name]
     return (same or list(queues))[0]
 

@@ -1,4 +1,4 @@
-"""One send to one queue: the request as bytes, the answer as a receipt."""
+"""One send to one queue: encodes the request, and reads the receipt from the answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eruca.errors import CallTimeout, ConnectFailed
 _quote = msgspec.json.Encoder().encode
 _BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 _END = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION_ANNOUNCED}}}'.encode()
-# One for each queue in use, and a few for messages with flags of their own.
+# One entry for each queue in use, and a few for messages with their own flags.
 _TEXTS_MAX = 4096
 
 _STATUS = {
@@ -35,7 +35,7 @@ _STATUS = {
 
 
 class Parcel(msgspec.Struct, gc=False):
-    """What one request carries: a message, or a whole batch encoded."""
+    """The content of one request: a message, or a whole encoded batch."""
 
     topic: str
     body: bytes
@@ -46,28 +46,28 @@ class Parcel(msgspec.Struct, gc=False):
     code: int = int(RequestCode.SEND_MESSAGE_V2)
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
-    # The span that ends when this is delivered.
+    # The span that ends when this parcel is delivered.
     operation: Operation | None = None
 
     @property
     def is_batch(self) -> bool:
-        """Is the body a batch?"""
+        """Whether the body is a batch."""
         return self.code == _BATCH
 
 
 class Sender:
-    """Sends parcels of one producer group."""
+    """Sends the parcels of one producer group."""
 
     def __init__(
         self, session: Session, group: str, *, template: str = TEMPLATE_TOPIC, sent_group: str | None = None
     ) -> None:
         self._session = session
         self.group = group
-        # The group in requests; another one tells the broker that messages have marks.
+        # The group in requests. A special one tells the broker that messages have marks.
         self._sent_group = sent_group or group
         self._template = template
-        # What requests have in common, by what they have in common: the text before the time, between the time and the
-        # properties, and between the properties and the number of the call.
+        # The constant parts of requests, by the fields that determine them: the text before the time, between the time
+        # and the properties, and between the properties and the number of the call.
         self._texts: dict[tuple[str, int, int, int, int, int, int], tuple[bytes, bytes, bytes]] = {}
 
     async def send(self, parcel: Parcel, queue: MessageQueue, timeout_ms: int) -> Receipt:
@@ -75,7 +75,7 @@ class Sender:
         return read_receipt(await self.begin(parcel, queue, timeout_ms), parcel, queue)
 
     def begin(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Awaitable[Command]:
-        """Send; await the result for the answer. Raises ConnectFailed if the broker has no address."""
+        """Send, and return an awaitable of the answer. Raises ConnectFailed if the broker has no address."""
         address = self.find_address(queue)
         session = self._session
         link = session.caller.find_link(address)
@@ -84,9 +84,9 @@ class Sender:
         return link.call_frame(lambda opaque: self._encode(parcel, queue, 0, opaque), timeout_ms / 1000)
 
     async def send_oneway(self, parcel: Parcel, queue: MessageQueue) -> None:
-        """Send without an answer; nobody learns whether it arrived. Waits while the broker reads too slowly.
+        """Send without an answer: there is no confirmation of arrival. Waits while the broker reads too slowly.
 
-        Raises NetError, also when that takes longer than a call may.
+        Raises NetError, also if that wait exceeds the timeout of a call.
         """
         address = self.find_address(queue)
         session = self._session
@@ -105,7 +105,7 @@ class Sender:
             raise CallTimeout(f"broker {queue.broker_name} does not read what is sent to it") from None
 
     def find_address(self, queue: MessageQueue) -> str:
-        """Return the address of the master of a queue."""
+        """Return the address of the master of a queue. Raises ConnectFailed."""
         address = self._session.routes.find_address(queue.broker_name, only_this=True)
         if address is None:
             raise self._explain_unknown(queue)
@@ -119,7 +119,7 @@ class Sender:
         return ConnectFailed(f"no name server knows a broker {queue.broker_name}", hint=f"known brokers: {names}")
 
     def _encode(self, parcel: Parcel, queue: MessageQueue, flag: int, opaque: int) -> bytes:
-        """The frame that `_build` leads to, put together by hand: every send pays for it."""
+        """Return the frame of the command from `_build`, encoded by hand because every send pays for it."""
         key = (
             parcel.topic,
             queue.queue_id,
@@ -138,7 +138,7 @@ class Sender:
     def _write_texts(self, key: tuple[str, int, int, int, int, int, int]) -> tuple[bytes, bytes, bytes]:
         topic, queue_id, code, sys_flag, message_flag, reconsume_times, flag = key
         group, template = _quote(self._sent_group).decode(), _quote(self._template).decode()
-        # In the order of Java's map.
+        # In the same order as Java's map.
         before = (
             f'{{"code":{code},"extFields":{{"a":{group},"b":{_quote(topic).decode()},"c":{template},'
             f'"d":"{TEMPLATE_QUEUES}","e":"{queue_id}","f":"{sys_flag}","g":"'
@@ -173,7 +173,7 @@ class Sender:
 
 
 def read_receipt(answer: Command, parcel: Parcel, queue: MessageQueue) -> Receipt:
-    """Return the receipt in an answer to a send. Raises RequestRefused."""
+    """Return the receipt from the answer to a send. Raises RequestRefused."""
     status = _STATUS.get(answer.code)
     if status is None:
         raise explain_refusal(answer, f"broker {queue.broker_name}")

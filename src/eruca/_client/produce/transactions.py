@@ -1,7 +1,8 @@
-"""Transactions: a message that consumers see only when the local work it tells of is done.
+"""Transactions: messages that consumers see only after the local work they report is done.
 
-The message is stored as a half, which no consumer sees; then the local work runs; then its outcome is told to the
-broker. When that is lost or not known, the broker asks any producer of the group, which looks it up (`check`).
+The message is stored as a half message, which no consumer sees. Then the local work runs, and its outcome is reported
+to the broker. If the report is lost or the outcome is not known, the broker asks any producer of the group, which looks
+it up (`check`).
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TransactionReceipt:
-    """The half message is stored, and this was decided about it."""
+    """The receipt of a half message, and the decision about it."""
 
     receipt: Receipt
     decision: Decision
 
 
 class Half:
-    """A half message inside `async with producer.transaction(...)`: committed at the end unless told otherwise."""
+    """A half message inside `async with producer.transaction(...)`; committed at the end of the block by default."""
 
     def __init__(self, receipt: Receipt) -> None:
         self.receipt = receipt
@@ -56,20 +57,20 @@ class Half:
 
     @property
     def transaction_id(self) -> str:
-        """What the message given to `check` has as its transaction id; keep it with the local work."""
+        """The transaction id, which the message passed to `check` has too; store it with the local work."""
         return self.receipt.message_id
 
     def rollback(self) -> None:
-        """Nobody shall get the message."""
+        """Roll back at the end of the block: nobody receives the message."""
         self.decision = Decision.ROLLBACK
 
     def leave_open(self) -> None:
-        """Decide later: the broker will ask `check`."""
+        """Leave the decision to `check`, which the broker asks later."""
         self.decision = Decision.UNKNOWN
 
 
 class TransactionalProducer(Producer):
-    """Sends messages that are seen only when local work succeeded.
+    """Sends messages that consumers see only if local work succeeded.
 
     >>> async def check(message):
     ...     return Decision.COMMIT if await was_paid(message.transaction_id) else Decision.ROLLBACK
@@ -77,9 +78,9 @@ class TransactionalProducer(Producer):
     ...     async with producer.transaction("payments", b"...") as half:
     ...         await pay(order, half.transaction_id)
 
-    `check` is asked about halves nobody decided, those of other producers of the group too, so it must look at what the
-    local work left behind. A plain function runs in a thread. What it raises
-    means that it does not know. Other arguments are those of Producer.
+    `check` is called for half messages without a decision, including those of other producers of the group, so it must
+    look at the stored results of the local work. A plain function runs in a thread. If it raises, the outcome is not
+    known, and the broker asks again. The other arguments are those of Producer.
     """
 
     def __init__(
@@ -96,14 +97,14 @@ class TransactionalProducer(Producer):
         self._engine.answer_check = self._checks.answer
 
     async def start(self) -> None:
-        """Make ready to send, and let the brokers know whom to ask; `async with` does it."""
+        """Prepare to send, and register with the brokers for checks; `async with` calls this."""
         is_started = self._engine.held is not None
         await super().start()
         if not is_started:
             self._checks.start(self._session)
 
     async def close(self) -> None:
-        """Wait for what is under way, and leave; the broker asks another producer what is not answered by then."""
+        """Wait for sends in progress, and close; the broker passes unanswered checks to another producer."""
         self._checks.stop()
         await super().close()
 
@@ -126,11 +127,12 @@ class TransactionalProducer(Producer):
         check_after: Duration | None = None,
         timeout: Duration | None = None,
     ) -> TransactionReceipt:
-        """Store a half message, do the local work, and tell the broker how that ended.
+        """Store a half message, do the local work, and report its outcome to the broker.
 
-        `local` gets the receipt of the half and returns a Decision; a plain function runs in a thread. What it raises
-        is raised here, and leaves the half open: the broker will ask. A half that is not synced as the broker's mode
-        wants is rolled back without the work being done. `check_after` is how long the broker waits before it asks.
+        `local` gets the receipt of the half and returns a Decision; a plain function runs in a thread. If it raises,
+        the exception propagates and the half stays open: the broker checks it later. A half that is not synced as the
+        broker's mode requires is rolled back without running `local`. `check_after` is how long the broker waits before
+        it asks.
         """
         check_callable("local", local)
         how = (tags, keys, properties, flag, delay, check_after)
@@ -166,11 +168,11 @@ class TransactionalProducer(Producer):
         check_after: Duration | None = None,
         timeout: Duration | None = None,
     ) -> AsyncIterator[Half]:
-        """Store a half message, and commit it when the block ends; an exception rolls it back and goes on.
+        """Store a half message and commit it when the block ends; an exception rolls it back and propagates.
 
-        A cancellation (or Ctrl-C, or the end of the process) leaves it open, and the broker asks: the work may be done
-        or not. So does `half.leave_open()`, also before an exception. Raises SendFailed when the half is not stored, or
-        not synced as the broker's mode wants.
+        A cancellation, Ctrl-C and the end of the process leave it open, because the work may be done or not; the broker
+        checks later. `half.leave_open()` does the same, even if an exception follows. Raises SendFailed if the half is
+        not stored, or not synced as the broker's mode requires.
         """
         how = (tags, keys, properties, flag, delay, check_after)
         choose = choose_queue(shard, queue, selector)
@@ -200,7 +202,7 @@ class TransactionalProducer(Producer):
         check_after: Duration | None,
         timeout: Duration | None,
     ) -> tuple[Parcel, int]:
-        """A half that can be sent, and the milliseconds that are left for that."""
+        """Return a half that is ready to be sent, and the milliseconds that are left to send it."""
         if delay is not None:
             raise MessageIllegal(
                 "a transactional message cannot be delayed", hint="commit it later, or send a delayed one on commit"
@@ -217,7 +219,7 @@ class TransactionalProducer(Producer):
         return parcel, left_ms
 
     async def _greet_brokers(self, topic: str, timeout_ms: int) -> int:
-        """Let the brokers know whom to ask before they have anything to ask; returns the milliseconds that are left."""
+        """Make sure the brokers know this producer before they get a half; return the milliseconds that are left."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         session = self._session
@@ -232,7 +234,7 @@ class TransactionalProducer(Producer):
         return max(1, round((deadline - loop.time()) * 1000))
 
     async def _decide(self, parcel: Parcel, receipt: Receipt, decision: Decision, *, remark: str | None = None) -> None:
-        """Tell the broker that has a half what becomes of it; should that be lost, the broker asks."""
+        """Report the decision to the broker that holds the half; if the report is lost, the broker asks."""
         engine = self._engine
         try:
             header = EndTransactionHeader(
@@ -262,8 +264,8 @@ class TransactionalProducer(Producer):
 
 
 def _find_decision(half: Half, error: BaseException) -> Decision:
-    """What becomes of a half whose block was left by an exception."""
+    """Return the decision for a half whose block ended with an exception."""
     if half.decision is not Decision.COMMIT:
-        return half.decision  # the user said so
-    # Work that raises has failed. Work that is cancelled or interrupted may be done already, and nobody knows here.
+        return half.decision  # the user's choice
+    # Work that raises has failed. Work that is cancelled or interrupted may be done already; it is not known here.
     return Decision.ROLLBACK if isinstance(error, Exception) else Decision.UNKNOWN

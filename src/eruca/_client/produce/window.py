@@ -1,4 +1,4 @@
-"""Backpressure: how much may be under way at the same time, by count and by bytes."""
+"""Backpressure: limits what is in flight at the same time, by count and by bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 
 class Window:
-    """Lets in as much as fits; the rest waits in the order it came."""
+    """Lets in as much as fits; the rest waits in order of arrival."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self.count_max = count_max
@@ -15,14 +15,14 @@ class Window:
         self.count = 0
         self.bytes = 0
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
-        # How many were let in and do not run yet. Whoever comes now must not overtake them.
+        # The number of waiters that were let in but have not run yet. A newcomer must not overtake them.
         self._woken = 0
         self._emptied: asyncio.Event | None = None
 
     def try_enter(self, size: int) -> bool:
-        """Enter if there is room and nobody waits for it."""
+        """Enter if there is room and nobody is waiting for it; return whether that was so."""
         count, taken = self.count, self.bytes + size
-        # As `_fits`, without the call: this is done for every send.
+        # Same as `_fits`, inlined because this runs for every send.
         if self._waiting or self._woken or count >= self.count_max or (taken > self._bytes_max and count):
             return False
         self.count = count + 1
@@ -30,11 +30,11 @@ class Window:
         return True
 
     def _fits(self, size: int) -> bool:
-        # One that is larger than the whole window goes alone.
+        # An entry larger than the whole window is let in alone.
         return self.count < self.count_max and (self.bytes + size <= self._bytes_max or not self.count)
 
     async def enter(self, size: int) -> None:
-        """Wait for room."""
+        """Wait for room, and enter."""
         if self.try_enter(size):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -44,13 +44,13 @@ class Window:
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
                 self._woken -= 1
-                self.leave(size)  # let in at the moment it was cancelled
+                self.leave(size)  # it was let in just as it was cancelled
             raise
         self._woken -= 1
         self._let_in()
 
     def leave(self, size: int) -> None:
-        """Make room again."""
+        """Leave, and let in what fits now."""
         self.count -= 1
         self.bytes -= size
         if self._waiting:
@@ -75,8 +75,8 @@ class Window:
             future.set_result(None)
 
     async def wait_empty(self) -> None:
-        """Wait until nothing is under way and nobody waits for room."""
+        """Wait until nothing is in flight and nobody is waiting for room."""
         while self.count:
-            # One event for all who wait.
+            # All waiters share one event.
             self._emptied = self._emptied or asyncio.Event()
             await self._emptied.wait()

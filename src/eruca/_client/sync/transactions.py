@@ -21,7 +21,7 @@ from eruca._wire.bodies import MessageQueue
 
 
 class TransactionalProducer(PlainTransactionalProducer):
-    """Sends messages that are seen only when local work succeeded.
+    """Sends messages that consumers see only if local work succeeded.
 
     >>> def check(message):
     ...     return Decision.COMMIT if was_paid(message.transaction_id) else Decision.ROLLBACK
@@ -29,9 +29,9 @@ class TransactionalProducer(PlainTransactionalProducer):
     ...     with producer.transaction("payments", b"...") as half:
     ...         pay(order, half.transaction_id)
 
-    `check` is asked about halves nobody decided, those of other producers of the group too, so it must look at what the
-    local work left behind. A plain function runs in a thread. What it raises
-    means that it does not know. Other arguments are those of Producer.
+    `check` is called for half messages without a decision, including those of other producers of the group, so it must
+    look at the stored results of the local work. A plain function runs in a thread. If it raises, the outcome is not
+    known, and the broker asks again. The other arguments are those of Producer.
     """
 
     def __init__(
