@@ -104,7 +104,7 @@ class Rebalance:
             raise ConfigError(f"Rebalance.on_change={self.on_change!r}: expected a function")
 
     def find_strategy(self) -> Strategy:
-        """The strategy itself. Raises ConfigError for a name that is not known."""
+        """Return the strategy object. Raises ConfigError for an unknown name."""
         return find_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
 
 

@@ -125,5 +125,5 @@ def make_subscriptions(
 
 def make_pattern(pattern: re.Pattern[str], wanted: Wanted) -> TopicPattern:
     """Check a pattern and the expression for its topics. Raises ConfigError."""
-    make_subscription(pattern.pattern, wanted, 0)  # raises now what would fail later
+    make_subscription(pattern.pattern, wanted, 0)  # raises now instead of later
     return TopicPattern(pattern, wanted)

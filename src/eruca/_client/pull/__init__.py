@@ -1,1 +1,1 @@
-"""Consumers that ask for their messages themselves."""
+"""Pull consumers: they ask for their messages themselves."""

@@ -1,4 +1,4 @@
-"""The pull consumer: messages when you ask for them, from where you want them, of the queues you choose."""
+"""The pull consumer: returns messages when you ask for them, from the queues and offsets you choose."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _POLL_COUNT_MAX = 10_000
 
 
 class PullConsumer(Client):
-    """A consumer that is asked for messages.
+    """A consumer that returns messages on request.
 
     As a member of a group, which shares the queues of its topics among its members:
 
@@ -73,7 +73,7 @@ class PullConsumer(Client):
     ) -> None:
         self.options = choose_options(nameservers, options)
         check_own_group(group, DEFAULT_CONSUMER_GROUP)
-        describe_start(start)  # raises now what would fail later
+        describe_start(start)  # raises now instead of later
         self.group = wrap(self.options.namespace, group)
         subscriptions, patterns = make_subscriptions(subscribe, self.options.namespace, 0)
         self._watched = {wrap(self.options.namespace, check_topic(topic)): tell for topic, tell in watch.items()}
@@ -89,7 +89,7 @@ class PullConsumer(Client):
             rebalance=rebalance,
             offsets=offsets,
         )
-        # What the session and the messages see; everything that users do not call is there.
+        # What the session and the messages see; it holds everything that users do not call.
         self._member = PullMember(self.group, settings, subscriptions, patterns)
         self._auto_commit = auto_commit
         self._poll_batch = check_count("poll_batch", poll_batch, at_most=_POLL_COUNT_MAX)
@@ -107,10 +107,10 @@ class PullConsumer(Client):
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Make ready, and join the group when topics are subscribed; `async with` does it. Raises ErucaError.
+        """Get ready, and join the group when topics are subscribed; `async with` does this. Raises ErucaError.
 
-        When it returns, a member has its queues: what is sent from now on is for it. Should the cluster not answer
-        within five seconds, it returns all the same, and the consumer goes on trying.
+        When it returns, a member has its queues and receives what is sent from now on. If the cluster does not answer
+        within five seconds, it returns anyway, and the consumer keeps trying.
         """
         member = self._member
         if member.membership is not None:
@@ -120,7 +120,7 @@ class PullConsumer(Client):
         session = Session.acquire(self.options, consumer_group=self.group if is_member else "", clock=self._clock)
         self._ended.clear()
         member.started_ms = session.clock.now_ms()
-        # The broker takes the newest of several versions.
+        # The broker keeps the newest of several versions.
         for topic, old in member.subscriptions.items():
             member.subscriptions[topic] = make_subscription(topic, old.wanted, member.started_ms)
         settings = member.settings
@@ -160,7 +160,7 @@ class PullConsumer(Client):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Whatever was being worked on when the exception came is not done.
+        # The messages being processed when the exception was raised are not done.
         await self._close(is_clean=kind is None)
 
     @property
@@ -172,24 +172,24 @@ class PullConsumer(Client):
 
     @property
     def _session(self) -> Session:
-        """The session this consumer works with. Raises ClientClosed."""
+        """The session of this consumer. Raises ClientClosed."""
         return self._member.session
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are ours: in balance with the other members, or as assigned."""
+        """The queues that this consumer has now: its share in the group, or those assigned with `assign`."""
         return sorted([unwrap_queue(self.options.namespace, queue) for queue in self._member.inboxes])
 
     def owns(self, queue: MessageQueue) -> bool:
-        """Is a queue ours now?"""
+        """Return whether this consumer has a queue now."""
         return self._name(queue) in self._member.inboxes
 
     async def assign(self, queues: Iterable[MessageQueue], *, tags: Wanted = "*") -> None:
-        """Have exactly these queues from now on, without being a member of the group. Raises ErucaError.
+        """Consume exactly these queues from now on, without being a member of the group. Raises ErucaError.
 
-        Each goes on where the group is, or at `start`; a queue that was assigned before goes on where it is.
+        Each starts at the committed offset of the group, or at `start`; a queue assigned before keeps its position.
         """
         membership = self._require_started()
         if self._member.is_subscribed:
@@ -200,24 +200,24 @@ class PullConsumer(Client):
         await membership.assign({self._name(queue) for queue in queues}, tags)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Hand out nothing of these queues (of all) until `resume`.
+        """Return no messages of these queues (default: all) until `resume`.
 
-        It holds for queues that come later too, and for one that goes and comes again.
+        This also holds for queues assigned later, and for a queue that is taken away and comes back.
         """
         self._require_started().holdings.pause(self._name_all(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """The opposite of `pause`."""
+        """Undo `pause`."""
         self._require_started().holdings.resume(self._name_all(queues))
 
     @property
     def paused(self) -> list[MessageQueue]:
-        """The queues of ours that are paused."""
+        """Those of our queues that are paused."""
         paused = [queue for queue, inbox in self._member.inboxes.items() if inbox.paused]
         return sorted([unwrap_queue(self.options.namespace, queue) for queue in paused])
 
     async def list_queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic that can be read, whoever has them. Raises NoRoute."""
+        """Return all readable queues of a topic, no matter which member has them. Raises NoRoute."""
         return await self._require_started().reader.list_queues(topic)
 
     def _name(self, queue: MessageQueue) -> MessageQueue:
@@ -229,9 +229,10 @@ class PullConsumer(Client):
     # -- messages ----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout: Duration | None = 5.0, max_messages: int | None = None) -> list[Message]:
-        """The next messages of our queues, at most `max_messages`; none when none come in time.
+        """Return the next messages of our queues, at most `max_messages`; an empty list when none arrive in time.
 
-        What is here is returned at once; `timeout=None` waits as long as it takes. Messages of earlier polls are done.
+        Messages already fetched are returned at once; `timeout=None` waits without limit. The messages of earlier polls
+        count as done.
         """
         membership = self._require_started()
         if not self._member.is_subscribed and not membership.is_assigned:
@@ -249,7 +250,7 @@ class PullConsumer(Client):
         while not found and not self._ended.is_set():
             left = None if deadline is None else deadline - loop.time()
             if left is not None and left <= 0:
-                await asyncio.sleep(0)  # whoever polls without waiting lets others work
+                await asyncio.sleep(0)  # let other tasks run, even if the caller polls without waiting
                 break
             await holdings.wait(left)
             found = holdings.take(count)
@@ -261,7 +262,7 @@ class PullConsumer(Client):
     async def __anext__(self) -> Message:
         if self._member.membership is None and self._ended.is_set():
             raise StopAsyncIteration
-        # One by one, so that what is not yet worked on does not count as done.
+        # One by one, so that messages not yet processed do not count as done.
         found = await self.poll(None, 1)
         if not found:
             raise StopAsyncIteration
@@ -277,9 +278,9 @@ class PullConsumer(Client):
         hold: Duration = 0,
         timeout: Duration = 10.0,
     ) -> PullResult:
-        """Ask the broker of any queue for messages from an offset on, once. Raises ErucaError.
+        """Ask the broker of any queue once for messages, starting at an offset. Raises ErucaError.
 
-        `hold` lets the broker wait that long for a message when there is none. Our position does not change.
+        If there is none, the broker waits for one for at most `hold`. Our position does not change.
         """
         check_count("max_messages", max_messages, at_most=_POLL_COUNT_MAX)
         return await self._require_started().reader.pull(
@@ -294,13 +295,13 @@ class PullConsumer(Client):
     async def send_back(self, message: Message, delay_level: int = 0) -> None:
         """Have a message delivered to the group again after a delay level; below 0 makes it a dead letter.
 
-        It comes to the retry topic of the group, `%RETRY%` and the group's name, which is subscribed to or assigned
-        like any other.
+        It arrives in the retry topic of the group (`%RETRY%` followed by the name of the group), which is subscribed to
+        or assigned like any other topic.
         """
         await self._member.retry(message, delay_level)
 
     async def view(self, offset_id: str) -> Message:
-        """The message with an offset id (`Message.offset_id`). Raises RequestRefused when there is none."""
+        """Return the message with an offset id (`Message.offset_id`). Raises RequestRefused when there is none."""
         return await self._require_started().reader.view(offset_id)
 
     async def query(
@@ -313,23 +314,23 @@ class PullConsumer(Client):
         *,
         unique: bool = False,
     ) -> list[Message]:
-        """The messages of a topic with a key, or with `unique` the one with a message id, the oldest first."""
+        """Return the messages of a topic with a key, or with `unique` the one with a message id, oldest first."""
         reader = self._require_started().reader
         return await reader.query(topic, key, begin, end, max_messages, is_unique_id=unique)
 
     async def lag(self) -> Lag:
-        """How many messages of our queues were not handed out yet, in all and of each queue. Raises ErucaError."""
+        """Return how many messages were not handed out yet, in total and for each of our queues. Raises ErucaError."""
         progress = {queue: inbox.position for queue, inbox in self._member.inboxes.items()}
         return await find_lag(self._session, progress)
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message `poll` hands out of a queue of ours. Raises QueueNotOurs."""
+        """Return the offset of the next message that `poll` returns from one of our queues. Raises QueueNotOurs."""
         return self._find_inbox(queue).position
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset of a queue of ours. Raises OffsetLost, QueueNotOurs."""
+        """Continue at another offset of one of our queues. Raises OffsetLost, QueueNotOurs."""
         self._find_inbox(queue)
         begin, end = await asyncio.gather(self.begin_offset(queue), self.end_offset(queue))
         if not begin <= offset <= end:
@@ -341,19 +342,19 @@ class PullConsumer(Client):
         self._move(queue, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> int:
-        """Go on at the first message a queue of ours still has; returns its offset."""
+        """Continue at the first message that one of our queues still has; returns its offset."""
         return self._move(queue, await self.begin_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> int:
-        """Go on with what comes to a queue of ours from now on; returns the offset."""
+        """Continue with messages that arrive in one of our queues from now on; returns the offset."""
         return self._move(queue, await self.end_offset(queue))
 
     async def seek_to_time(self, queue: MessageQueue, time: datetime) -> int:
-        """Go on at the first message of a queue of ours that was stored at a time or later; returns its offset."""
+        """Continue at the first message of one of our queues stored at a time or later; returns its offset."""
         return self._move(queue, await self.offset_at(queue, time))
 
     def _move(self, queue: MessageQueue, offset: int) -> int:
-        # The queue may have gone to another member while the broker was asked.
+        # The queue may have moved to another member during the request.
         inbox = self._find_inbox(queue)
         self._require_started().holdings.move(inbox.queue, offset)
         return offset
@@ -369,19 +370,19 @@ class PullConsumer(Client):
         return inbox
 
     async def begin_offset(self, queue: MessageQueue) -> int:
-        """The first offset a queue still has."""
+        """Return the first offset that a queue still has."""
         return await self._require_started().reader.find_begin(self._name(queue))
 
     async def end_offset(self, queue: MessageQueue) -> int:
-        """The offset behind the last message of a queue."""
+        """Return the offset after the last message of a queue."""
         return await self._require_started().reader.find_end(self._name(queue))
 
     async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
-        """The offset of the first message of a queue that was stored at a time or later; its end when there is none."""
+        """Return the offset of the first message of a queue stored at a time or later; its end if there is none."""
         return await self._require_started().reader.find_at(self._name(queue), time)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on after a restart; None when it has never committed."""
+        """Return the offset at which the group continues after a restart; None when it has never committed."""
         membership, named = self._require_started(), self._name(queue)
         await membership.session.routes.get(named.topic)
         return await membership.offsets.read(named)
@@ -394,6 +395,6 @@ class PullConsumer(Client):
             return
         for queue in offsets:
             if self._member.is_subscribed and not self._member.settings.broadcast:
-                self._find_inbox(queue)  # where another member is, is not ours to say
+                self._find_inbox(queue)  # only its owner may commit a queue
             await membership.session.routes.get(self._name(queue).topic)
         await membership.holdings.commit_offsets({self._name(queue): offset for queue, offset in offsets.items()})

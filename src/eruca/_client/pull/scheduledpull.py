@@ -1,4 +1,4 @@
-"""Scheduled pull: a function of the user called again and again for every queue that is ours."""
+"""Scheduled pull: a user function is called repeatedly for each of our queues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class PullContext:
-    """What a callback gets beside its queue: the consumer to pull with, and a say in when it is called again."""
+    """The second argument of a callback: the consumer to pull with, and the delay until the next call."""
 
     def __init__(self, consumer: PullConsumer, delay_s: float) -> None:
         self.consumer = consumer
@@ -46,7 +46,7 @@ Function = TypeVar("Function", bound=PullCallback)
 
 
 class ScheduledPull(Client):
-    """Calls a function for every queue that is ours in balance with the other members of a group.
+    """Calls a function for every queue that is assigned to this member of a group.
 
     >>> scheduled = ScheduledPull("127.0.0.1:9876", group="billing")
     >>> @scheduled.callback("orders")
@@ -58,9 +58,9 @@ class ScheduledPull(Client):
     ...     context.next_delay = 0 if result.messages else 1.0
     >>> await scheduled.run()
 
-    There is one call at a time for a queue; an exception is logged, and the next call comes after the delay all the
-    same. A queue that goes to another member is not called for any more, but a call that runs may end. Plain functions
-    run in `threads`.
+    There is at most one call at a time for a queue. An exception is logged, and the next call still follows after the
+    delay. When a queue moves to another member, its calls stop, but a running call may finish. Plain functions run in
+    `threads` threads.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ScheduledPull(Client):
                 subscribe=[unwrap(self.options.namespace, topic) for topic in self._callbacks],
                 start=start,
                 broadcast=broadcast,
-                # The callbacks say what is done.
+                # The callbacks commit.
                 auto_commit=False,
                 flow=flow,
                 rebalance=replace(rebalance, on_change=self._follow),
@@ -108,7 +108,7 @@ class ScheduledPull(Client):
             )
 
         self._make_consumer = make_consumer
-        make_consumer()  # raises now what would fail later
+        make_consumer()  # raises now instead of later
 
     def __repr__(self) -> str:
         topics = [unwrap(self.options.namespace, topic) for topic in self._callbacks]
@@ -119,7 +119,7 @@ class ScheduledPull(Client):
         return self._consumer is not None
 
     def callback(self, topic: str) -> Callable[[Function], Function]:
-        """Have a function called for the queues of a topic; use it as a decorator."""
+        """Return a decorator that registers a function to be called for the queues of a topic."""
 
         def register(function: Function) -> Function:
             wrapped = wrap(self.options.namespace, check_topic(topic))
@@ -137,7 +137,7 @@ class ScheduledPull(Client):
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Join the group and begin; `async with` does it. Raises ErucaError."""
+        """Join the group and start calling; `async with` does this. Raises ErucaError."""
         if self._consumer is not None:
             return
         if not self._callbacks:
@@ -152,7 +152,7 @@ class ScheduledPull(Client):
             raise
 
     async def close(self) -> None:
-        """Call nothing more, let the calls that run end, and leave the group. Safe to call twice."""
+        """Start no more calls, wait for running calls, and leave the group. Safe to call twice."""
         consumer, self._consumer = self._consumer, None
         if consumer is None:
             return
@@ -171,10 +171,10 @@ class ScheduledPull(Client):
         await consumer.close()
 
     async def run(self) -> None:
-        """Go on until this task is cancelled or `close` is called, and then end cleanly.
+        """Run until this task is cancelled or `close` is called, then shut down cleanly.
 
-        SIGTERM, by which containers are stopped, and SIGINT (Ctrl-C) do the same and then end the program, unless it
-        has handlers for them.
+        SIGTERM, which stops containers, and SIGINT (Ctrl-C) do the same and then end the program, unless the program
+        has its own handlers for them.
         """
         await run_until_stopped(self, lambda: self._ended)
 
@@ -187,7 +187,7 @@ class ScheduledPull(Client):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now."""
+        """The queues that this member has now."""
         return [] if self._consumer is None else self._consumer.assignment
 
     # -- calling -----------------------------------------------------------------------------------------------------

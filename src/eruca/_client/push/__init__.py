@@ -1,1 +1,1 @@
-"""Consumers that are given their messages: queues shared in a group, pulled, handled, committed."""
+"""Push consumers: the queues are shared in a group; their messages are pulled, handled and committed."""

@@ -1,4 +1,4 @@
-"""Concurrent consuming: a crew of workers for each handler; messages of a queue are begun in order, done in any."""
+"""Concurrent consuming: each handler has a crew of workers. The messages of a queue start in order, end in any."""
 
 from __future__ import annotations
 
@@ -24,41 +24,42 @@ from eruca.errors import ErucaError
 
 log = logging.getLogger(__name__)
 
-# Handlers that never wait would keep the loop to themselves; after this long, all together, others get a turn.
+# Handlers that never wait would keep the loop to themselves. After this much time, summed over all of them, everything
+# else on the loop gets a turn.
 _SLICE_S = 0.005
 _EXPIRED_LEVEL = 3
 _BACKOFF_S = 5.0
 _ADAPTIVE_START = 8
 _LOOK_S = 0.5
-# The least time between two looks for handlers that take too long.
+# The minimum time between two checks for handlers that take too long.
 _EXPIRE_S_MIN = 0.1
 
 
 class Crew:
-    """The workers of one handler, and what waits for them."""
+    """The workers of one handler and the messages that wait for them."""
 
     def __init__(self, handler: HandlerEntry) -> None:
         self.handler = handler
         self.ready: deque[tuple[Inbox, Record]] = deque()
-        # Tasks that work, those of them that wait for messages, and how many are with the handler.
+        # The worker tasks, those of them that wait for messages, and the number that are inside the handler.
         self.workers: list[asyncio.Task[None]] = []
         self.idle: deque[asyncio.Future[None]] = deque()
         self.busy = 0
-        # How many may be with the handler at once, and how many messages have been.
+        # The number of handler calls allowed at once, and the number of messages handled so far.
         self.limit = handler.concurrency
         self.done = 0
-        # Or threads that work, how many messages they have or will take, and a guard for taking them.
+        # Used instead of tasks: threads, the number of messages they hold or will take, and a lock for taking them.
         self.threads: HandlerThreads | None = None
         self.in_threads = 0
         self.guard = threading.Lock()
 
     @property
     def is_quiet(self) -> bool:
-        """Is nothing with the handler?"""
+        """Whether the handler is working on nothing."""
         return not self.busy and not self.in_threads
 
     def take(self) -> tuple[Inbox, list[Record]] | None:
-        """The next messages of one queue, as many as the handler wants at once; None when there are none."""
+        """Return the next messages of one queue, at most one batch of the handler; None when there are none."""
         ready, batch = self.ready, self.handler.batch
         if not ready:
             return None
@@ -69,14 +70,14 @@ class Crew:
         return inbox, records
 
     def forget(self) -> None:
-        """Forget what nobody has begun."""
+        """Drop the messages that no worker has started on."""
         with self.guard:
             if self.threads is not None:
                 self.in_threads -= len(self.ready)
             self.ready.clear()
 
     def wake_one(self) -> None:
-        """Call one worker that waits."""
+        """Wake one waiting worker."""
         while self.idle:
             future = self.idle.popleft()
             if not future.done():
@@ -85,7 +86,7 @@ class Crew:
 
 
 class ConcurrentService:
-    """Runs handlers on messages as they come."""
+    """Runs handlers on messages as they arrive."""
 
     def __init__(
         self,
@@ -107,20 +108,20 @@ class ConcurrentService:
         self._quiet = asyncio.Event()
         self._closing = False
         self._closed = False
-        # Sends back what failed in threads.
+        # Tasks that send back messages whose handler failed in a thread.
         self._returning: set[asyncio.Task[None]] = set()
-        # Look how many calls of adaptive handlers may run at once.
+        # Timers that adjust how many calls of adaptive handlers may run at once.
         self._adapting: list[Repeating] = []
-        # Until when handlers that never wait may go on, and who waits for the next such time.
+        # When the current time slice of handlers that never wait ends, and the future that its waiters share.
         self._slice_end = 0.0
         self._next_slice: asyncio.Future[None] | None = None
 
     def add_handler(self, handler: HandlerEntry) -> None:
-        """Know a handler."""
+        """Register a handler."""
         self._crews[handler.topic] = Crew(handler)
 
     def deliver(self, inbox: Inbox, records: list[Record]) -> None:
-        """Have pulled messages worked on."""
+        """Pass pulled messages to the workers."""
         if inbox.settle is None:
             inbox.settle = Settlement(inbox, self._redelivery, broadcast=self._broadcast)
         if not inbox.queue.topic.startswith(RETRY_PREFIX):
@@ -129,7 +130,7 @@ class ConcurrentService:
         for record in records:
             chosen = self._crews.get(record.get_property(RETRY_TOPIC) or "")
             if chosen is None:
-                # A retry of a topic that is not subscribed any more: whoever is there gets it, as with Java.
+                # A retry of a topic that is no longer subscribed: the first handler gets it, as in the Java client.
                 chosen = next(iter(self._crews.values()))
             self._assign(chosen, [(inbox, record)])
 
@@ -144,7 +145,7 @@ class ConcurrentService:
             crew.threads.put([(self._consume_here, crew)] * len(messages))
 
     def _hire(self, crew: Crew) -> None:
-        """Decide who does the work: threads for a plain function, unless somebody wants to be told of each message."""
+        """Start workers: threads for a plain function, unless an observer wants to see each message."""
         handler = crew.handler
         loop = asyncio.get_running_loop()
         if not handler.is_async and not self._observer.is_watched:
@@ -157,7 +158,7 @@ class ConcurrentService:
             adapting.start()
 
     def _adapt(self, crew: Crew) -> Repeating:
-        """Let as many run at once as make the work go faster."""
+        """Adjust the number of concurrent calls for the best throughput."""
         loop = asyncio.get_running_loop()
         most = crew.handler.concurrency
         found = AdaptiveLimit(high=most, start=min(_ADAPTIVE_START, most))
@@ -202,7 +203,7 @@ class ConcurrentService:
                 continue
             inbox, records = taken
             if ready and crew.idle and crew.busy + 1 < crew.limit:
-                # Whoever is woken runs only if this worker waits for something; else it finds nothing and rests.
+                # The woken worker runs only if this worker waits for something; otherwise it finds nothing and rests.
                 crew.wake_one()
             crew.busy += 1
             try:
@@ -213,7 +214,7 @@ class ConcurrentService:
                     self._quiet.set()
 
     async def _wait_for_slice(self) -> None:
-        """Let everything else on the loop have its turn; all workers together wait for the same next one."""
+        """Let everything else on the loop have a turn. All workers wait for the same next slice."""
         if self._next_slice is None:
             loop = asyncio.get_running_loop()
             self._next_slice = loop.create_future()
@@ -239,7 +240,7 @@ class ConcurrentService:
                 outcome = await observer.consume(handler.call, messages)
             else:
                 outcome = await handler.call(messages)
-        except Exception:  # not the handler's: that is an outcome. A worker must not end with it.
+        except Exception:  # not raised by the handler (that would be an outcome); the worker must survive it
             log.exception("%s could not be given to its handler", messages[0])
             outcome = Outcome.LATER
         loop = asyncio.get_running_loop()
@@ -255,7 +256,7 @@ class ConcurrentService:
     # -- threads that work -------------------------------------------------------------------------------------------
 
     def _consume_here(self, crew: Crew) -> None:
-        """In a thread: have the handler work on the next messages, and tell the loop how that ended."""
+        """In a thread: call the handler with the next messages, and report the outcome to the loop."""
         with crew.guard:
             taken, threads = crew.take(), crew.threads
         if taken is None or threads is None:
@@ -277,7 +278,7 @@ class ConcurrentService:
         threads.post(self._settle, (crew, inbox, messages, outcome, time.monotonic() - started))
 
     def _settle(self, ended: tuple[Crew, Inbox, list[Message], Outcome, float]) -> None:
-        """In the loop: a handler has ended in its thread."""
+        """In the loop: settle messages whose handler has ended in its thread."""
         if self._closed:
             return
         crew, inbox, messages, outcome, spent_s = ended
@@ -305,7 +306,7 @@ class ConcurrentService:
     async def _give_back_all(self, inbox: Inbox, messages: list[Message], outcome: Outcome) -> None:
         for message in messages:
             record = message.record
-            # The handler may have said of single messages what becomes of them.
+            # The handler may already have settled single messages.
             is_open = message._settle is not None and inbox.process.is_open(record.queue_offset)
             if is_open and not inbox.dropped:
                 await self._give_back(inbox, record, -1 if outcome is Outcome.DEAD else message.retry_level)
@@ -320,24 +321,24 @@ class ConcurrentService:
     # -- time and end ------------------------------------------------------------------------------------------------
 
     def find_pause(self, inboxes: Iterable[Inbox]) -> float:
-        """How long from now on no handler can have held a message for too long."""
+        """Return how many seconds from now the first message can time out in its handler."""
         now = asyncio.get_running_loop().time()
         first = now
         for inbox in () if self._broadcast else inboxes:
-            # Threads may begin messages meanwhile. What was given back already may still be with its handler.
+            # Threads may start messages meanwhile. A message that was sent back may still be with its handler.
             began = [at for offset, (at, _) in list(inbox.running.items()) if inbox.process.is_open(offset)]
             first = min([first, *began])
         return max(first + self._timeout_s - now, _EXPIRE_S_MIN)
 
     async def expire(self, inboxes: Iterable[Inbox]) -> int:
-        """Give back what a handler has held for too long, so that it does not hold up the queue; returns how many.
+        """Send back messages that a handler has held too long, so that they do not block the queue; returns how many.
 
-        One that cannot be given back now does not keep the others from it.
+        If one message cannot be sent back now, the others still are.
         """
         oldest = asyncio.get_running_loop().time() - self._timeout_s
         count = 0
         for inbox in inboxes:
-            # Threads may begin messages meanwhile.
+            # Threads may start messages meanwhile.
             late = [record for began, record in list(inbox.running.values()) if began <= oldest]
             if late and not self._broadcast:
                 count += await self._expire_queue(inbox, late)
@@ -363,7 +364,7 @@ class ConcurrentService:
         return count
 
     async def close(self, drain_s: float) -> None:
-        """Begin nothing new, and wait for what is being worked on."""
+        """Start nothing new, and wait for the handlers that are running."""
         self._closing = True
         crews = self._crews.values()
         for crew in crews:
@@ -388,7 +389,7 @@ class ConcurrentService:
 
 
 def _finish(inbox: Inbox, records: list[Record]) -> None:
-    """These messages are with no handler any more, and done unless the queue is another's."""
+    """Take messages off the running ones, and mark them done unless the queue now belongs to another member."""
     for record in records:
         offset = record.queue_offset
         inbox.running.pop(offset, None)

@@ -1,4 +1,4 @@
-"""The consumer: a member of a group that gets its share of the messages, by handlers or by `async for`."""
+"""The consumer: a member of a group that receives its share of the messages in handlers or by `async for`."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from eruca.errors import ClientClosed, ConfigError
 class Consumer(Client):
     """A member of a consumer group.
 
-    With handlers (a return is the acknowledgement, an exception a later retry):
+    With handlers (returning acknowledges the message, an exception causes a later retry):
 
     >>> consumer = Consumer("127.0.0.1:9876", group="billing")
     >>> @consumer.handler("orders", tags="vip || gold", concurrency=20)
     ... async def bill(message): ...
     >>> await consumer.run()
 
-    Or message by message, and you say when each is done:
+    Or message by message, where you acknowledge each one yourself:
 
     >>> async with Consumer("127.0.0.1:9876", group="billing", subscribe={"orders": "vip || gold"}) as consumer:
     ...     async for message in consumer:
     ...         await message.ack()
 
-    `start` says where a group begins that has never consumed a queue: "latest" (what is sent from now on), "earliest",
-    or a time. `subscribe` takes topics, or a mapping from topics to tags or Sql. A regular expression as a topic,
-    `re.compile("orders-.*")`, stands for all topics whose whole name matches, also for those that are made later.
-    `broadcast` gives every member all messages. Plain functions as handlers run in threads. `flow`, `retry`,
-    `rebalance` and `offsets` have defaults that suit most consumers.
+    `start` says where the group starts in a queue that it has never consumed: "latest" (what is sent from now on),
+    "earliest", or a time. `subscribe` takes topics, or a mapping from topics to tags or Sql. A regular expression as a
+    topic, such as `re.compile("orders-.*")`, subscribes to all topics whose whole name matches, including those created
+    later. With `broadcast` every member receives all messages. Handlers that are plain functions run in threads. The
+    defaults of `flow`, `retry`, `rebalance` and `offsets` suit most consumers.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Consumer(Client):
     ) -> None:
         self.options = choose_options(nameservers, options)
         check_own_group(group, DEFAULT_CONSUMER_GROUP)
-        describe_start(start)  # raises now what would fail later
+        describe_start(start)  # raises now instead of later
         self.group = wrap(self.options.namespace, group)
         settings = GroupSettings(
             start=start,
@@ -86,7 +86,7 @@ class Consumer(Client):
             offsets=offsets,
             drain_s=to_seconds("drain", drain),
         )
-        # What the session and the queues see; everything that users do not call is there.
+        # What the session and the queues see; it holds everything that users do not call.
         self._member = PushMember(
             self.options,
             self.group,
@@ -107,7 +107,7 @@ class Consumer(Client):
 
     # -- handlers ----------------------------------------------------------------------------------------------------
 
-    # A literal 1 is for one message, any other number for lists of them.
+    # With a literal 1 the function takes one message, with any other number a list of messages.
     @overload
     def handler(  # type: ignore[overload-overlap]
         self,
@@ -140,14 +140,15 @@ class Consumer(Client):
         ordered: bool = False,
         auto_commit: bool = True,
     ) -> Callable[[Any], Any]:
-        """Have a function work on the messages of a topic, or of all topics that match; use it as a decorator.
+        """Return a decorator that registers the handler of a topic, or of all topics that match a pattern.
 
-        `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
-        or with `batch` above 1 a list of at most `batch`. `ordered` keeps the order of each queue.
-        Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last.
-        A parameter annotated with a dataclass, a msgspec struct or a Pydantic model gets the body, decoded from JSON; a
-        second parameter gets the Message.
-        A handler of a batch may `ack`, `retry` or `bury` single messages; its return or exception is for the rest.
+        At most `concurrency` calls run at once; with "auto" the consumer looks for the number with the best throughput.
+        The function receives a Message, or with `batch` above 1 a list of at most `batch` messages. `ordered` keeps the
+        order of each queue. Without `auto_commit` an ordered handler returns Outcome.COMMIT or Outcome.ROLLBACK for all
+        messages since its last COMMIT or ROLLBACK.
+        A parameter annotated with a dataclass, a msgspec struct or a Pydantic model receives the body, decoded from
+        JSON; a second parameter receives the Message.
+        A batch handler may `ack`, `retry` or `bury` single messages; its return value or exception applies to the rest.
         """
 
         def register(function: Any) -> Any:
@@ -169,23 +170,23 @@ class Consumer(Client):
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Join the group and begin to consume; `async with` does it. Raises when a subscription cannot be read.
+        """Join the group and start consuming; `async with` does this. Raises when a subscription cannot be read.
 
-        When it returns, the consumer has its queues: what is sent from now on is for it. Should the cluster not answer
-        within five seconds, it returns all the same, and the consumer goes on trying.
+        When it returns, the consumer has its queues and receives what is sent from now on. If the cluster does not
+        answer within five seconds, it returns anyway, and the consumer keeps trying.
         """
         await self._member.start(self._clock)
 
     async def close(self) -> None:
-        """Stop pulling, let handlers end, commit, and leave the group."""
+        """Stop pulling, wait for running handlers, commit, and leave the group."""
         self._was_closed = True
         await self._member.close()
 
     async def run(self) -> None:
-        """Consume until this task is cancelled or `close` is called, and then end cleanly.
+        """Consume until this task is cancelled or `close` is called, then shut down cleanly.
 
-        SIGTERM, by which containers are stopped, and SIGINT (Ctrl-C) do the same and then end the program, unless it
-        has handlers for them.
+        SIGTERM, which stops containers, and SIGINT (Ctrl-C) do the same and then end the program, unless the program
+        has its own handlers for them.
         """
         await run_until_stopped(self, lambda: self._member.ended)
 
@@ -195,39 +196,39 @@ class Consumer(Client):
 
     @property
     def _session(self) -> Session:
-        """The session this consumer works with. Raises ClientClosed."""
+        """The session of this consumer. Raises ClientClosed."""
         return self._member.session
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now, without those for retries."""
+        """The queues that this consumer has now, without those for retries."""
         mine = [queue for queue in self._member.inboxes if not queue.topic.startswith(RETRY_PREFIX)]
         return sorted([unwrap_queue(self.options.namespace, queue) for queue in mine])
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pull nothing more of these queues (of all) until `resume`; what was pulled is still consumed.
+        """Stop pulling from these queues (default: all) until `resume`; messages already pulled are still consumed.
 
-        It holds for queues that come later too, and for one that goes and comes again.
+        This also holds for queues assigned later, and for a queue that is taken away and comes back.
         """
         self._member.pause(queues)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """The opposite of `pause`."""
+        """Undo `pause`."""
         self._member.resume(queues)
 
     async def commit(self) -> None:
-        """Commit now how far every queue is, and wait until the broker has it. Raises ErucaError."""
+        """Commit the position of every queue now, and wait until the broker has it. Raises ErucaError."""
         self._session.check_loop()
         if self._member.membership is None:
             raise ClientClosed("the consumer is not started")
         await self._member.membership.commit()
 
     async def lag(self) -> Lag:
-        """How many messages of our queues are not done yet, in all and of each queue. Raises ErucaError.
+        """Return how many messages of our queues are not done yet, in total and for each queue. Raises ErucaError.
 
-        Messages that a filter leaves out count too, until those before them are done. Retries do not count.
+        Messages that the filter excludes count too, until those before them are done. Retries do not count.
         """
         self._session.check_loop()
         progress = {queue: inbox.commit_offset for queue, inbox in self._member.inboxes.items()}

@@ -1,4 +1,4 @@
-"""Handlers: functions of the user that work on messages, plain or async, one message or several at a time."""
+"""Handlers: user functions that process messages, plain or async, one message or several at a time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from eruca.errors import ConfigError, RetryLater
 log = logging.getLogger(__name__)
 
 AnyHandler: TypeAlias = Callable[..., Any]
-# What handlers return: nothing, or an outcome; async ones something to wait for.
+# What handlers return: nothing or an outcome; async handlers return an awaitable of that.
 Result: TypeAlias = Awaitable[Outcome | None] | Outcome | None
 Single = TypeVar("Single", bound=Callable[[Message], Result])
 Batch = TypeVar("Batch", bound=Callable[[list[Message]], Result])
 Returned = TypeVar("Returned", bound=Result)
-# How many calls of a handler may run at once; "auto" finds the number that does most.
+# How many calls of a handler may run at once; "auto" looks for the number with the best throughput.
 Concurrency = int | Literal["auto"]
 
 _TASKS_MAX = 256
@@ -32,7 +32,7 @@ _THREADS_MAX = 64
 
 
 class RegisterSingle(Protocol):
-    """Registers a handler of single messages: it takes the message, or its body decoded, or both."""
+    """Registers a handler of single messages, which takes the message, its decoded body, or both."""
 
     @overload
     def __call__(self, function: Single, /) -> Single: ...
@@ -43,7 +43,7 @@ class RegisterSingle(Protocol):
 
 
 class HandlerThreads:
-    """Where a plain handler runs, so that it holds up nothing but itself, and its way back to the loop."""
+    """The threads that run a plain handler, so that it blocks only itself, and its way back to the loop."""
 
     def __init__(self, name: str, count: int) -> None:
         self.loop = asyncio.get_running_loop()
@@ -51,15 +51,15 @@ class HandlerThreads:
         self._handover = Handover(self.loop)
 
     def put(self, jobs: list[Job]) -> None:
-        """Have jobs done in the threads."""
+        """Queue jobs for the threads."""
         self._workers.put(jobs)
 
     def resize(self, count: int) -> None:
-        """From now on let this many threads work."""
+        """Set how many threads work from now on."""
         self._workers.resize(count)
 
     def post(self, function: Callable[[Any], object], argument: object) -> None:
-        """From a thread: have a function called in the loop. When the loop is gone, nobody is left to be told."""
+        """From a thread: call a function in the loop. Does nothing when the loop is closed."""
         try:
             self._handover.post(function, argument)
         except RuntimeError:
@@ -72,29 +72,29 @@ class HandlerThreads:
 
 @dataclass(slots=True)
 class HandlerEntry:
-    """One handler and how it wants its messages."""
+    """One handler and how it takes its messages."""
 
-    # As the broker knows it.
+    # The name that the broker knows.
     topic: str
     function: AnyHandler
     concurrency: int
     batch: int
     auto_commit: bool
     is_async: bool
-    # `concurrency` is only the most; how many run is found out.
+    # If true, `concurrency` is only the maximum; the actual number is found while running.
     is_adaptive: bool = False
-    # Only of plain functions, from the first use to `close`.
+    # Only for plain functions, from the first use until `close`.
     _threads: HandlerThreads | None = None
 
     @property
     def threads(self) -> HandlerThreads:
-        """The threads of a plain function, of the loop that runs now."""
+        """The threads of a plain function, bound to the running loop."""
         if self._threads is None:
             self._threads = HandlerThreads(self.topic, self.concurrency)
         return self._threads
 
     async def call(self, messages: list[Message]) -> Outcome:
-        """Have it work on messages; an exception is an outcome too, and in the log."""
+        """Call the handler with messages. An exception is logged and returned as an outcome."""
         if not self.is_async:
             return await self._call_in_thread(messages)
         try:
@@ -102,8 +102,8 @@ class HandlerEntry:
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
-                raise  # the consumer closes
-            # Something that the handler waited for was cancelled: that is a failure of the handler like any other.
+                raise  # the consumer is closing
+            # Something that the handler awaited was cancelled: a failure of the handler like any other.
             return self._explain_error(messages, error)
         except Exception as error:
             return self._explain_error(messages, error)
@@ -112,7 +112,7 @@ class HandlerEntry:
     async def _call_in_thread(self, messages: list[Message]) -> Outcome:
         threads = self.threads
         future: asyncio.Future[Outcome] = threads.loop.create_future()
-        # What surrounds this call (a span, for one) surrounds the function too.
+        # The context of this call (for example a tracing span) applies to the function too.
         context = contextvars.copy_context()
 
         def resolve(outcome: Outcome) -> None:
@@ -126,14 +126,14 @@ class HandlerEntry:
         return await future
 
     def call_here(self, messages: list[Message], loop: asyncio.AbstractEventLoop) -> Outcome:
-        """Have a plain function work on messages in this thread, which is none of the loop's."""
+        """Call a plain function with messages in this thread, which is not the thread of the loop."""
         try:
             result = self.function(messages if self.batch > 1 else messages[0])
             if result is None:
                 return Outcome.DONE
             if inspect.isawaitable(result):
                 result = asyncio.run_coroutine_threadsafe(_wait_for(result), loop).result()
-        except BaseException as error:  # sys.exit() in a handler must not take a thread away
+        except BaseException as error:  # sys.exit() in a handler must not end the thread
             return self._explain_error(messages, error)
         return self._check_result(result)
 
@@ -158,7 +158,7 @@ class HandlerEntry:
         return Outcome.LATER
 
     def close(self) -> None:
-        """Stop its threads without waiting for them."""
+        """Stop the threads of the handler without waiting for them."""
         if self._threads is not None:
             self._threads.close()
             self._threads = None
@@ -169,7 +169,7 @@ async def _wait_for(result: Awaitable[Any]) -> Any:
 
 
 def is_async_function(function: AnyHandler) -> bool:
-    """Does calling it return something to wait for?"""
+    """Return whether calling the function returns an awaitable."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
     )
@@ -178,7 +178,7 @@ def is_async_function(function: AnyHandler) -> bool:
 def make_handler(
     topic: str, function: AnyHandler, *, concurrency: Concurrency, batch: int, auto_commit: bool
 ) -> HandlerEntry:
-    """Check a handler and say how it is called."""
+    """Check a handler and return the entry that calls it. Raises ConfigError."""
     if not callable(function):
         raise ConfigError(f"the handler of {topic} cannot be called: {function!r}")
     is_async = is_async_function(function)

@@ -1,4 +1,4 @@
-"""Locks of queues: a broker keeps a queue for one member of a group as long as that renews its lock."""
+"""Queue locks: a broker keeps a queue for one member of a group as long as the member renews its lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eruca.errors import ConnectFailed, ErucaError
 
 log = logging.getLogger(__name__)
 
-# How long we count on a lock after the broker gave it; the broker itself keeps it for twice as long.
+# How long we rely on a lock after the broker granted it; the broker itself keeps it for twice as long.
 LOCK_S = 30.0
 
 
@@ -24,14 +24,14 @@ class QueueLocks:
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self._group = group
-        # What the broker may have locked for us, also when nobody waited for its answer.
+        # What the broker may have locked for us, even if nobody waited for its answer.
         self.asked: set[MessageQueue] = set()
-        # Questions under way. A broker that works in several threads may let the unlocking pass the locking, so the
-        # one begins when the other is answered, also when nobody waits for the answer any more.
+        # Lock requests in flight. A broker with several threads may process an unlock before an earlier lock. So an
+        # unlock is sent only after the lock is answered, even if nobody waits for that answer any more.
         self._asking: set[asyncio.Task[set[MessageQueue]]] = set()
 
     async def lock(self, queue: MessageQueue) -> bool:
-        """Lock one queue; False when somebody else has it. Raises ErucaError when the broker cannot be asked."""
+        """Lock one queue; False when another member has it. Raises ErucaError when the broker cannot be asked."""
         address = self._session.routes.find_address(queue.broker_name, only_this=True)
         if address is None:
             raise ConnectFailed(f"broker {queue.broker_name} has no master now")
@@ -42,7 +42,7 @@ class QueueLocks:
         return queue in got
 
     async def _ask(self, address: str, queues: list[MessageQueue]) -> set[MessageQueue]:
-        """Ask a broker for locks; the question goes on when whoever asks is cancelled."""
+        """Ask a broker for locks. The request continues when the caller is cancelled."""
         work = self._session.calls.lock(address, self._group, self._session.client_id, queues)
         task = asyncio.get_running_loop().create_task(work)
         self._asking.add(task)
@@ -52,10 +52,10 @@ class QueueLocks:
     def _end_asking(self, task: asyncio.Task[set[MessageQueue]]) -> None:
         self._asking.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody may be waiting any more
+            task.exception()  # marks the exception as seen: there may be no caller left
 
     def renew(self, inbox: Inbox) -> None:
-        """The broker has just said that a queue is ours."""
+        """Record that the broker has just confirmed our lock of a queue."""
         inbox.locked_until = asyncio.get_running_loop().time() + LOCK_S
         inbox.locked_at_ms = self._session.clock.now_ms()
 
@@ -63,7 +63,7 @@ class QueueLocks:
         """Release queues for others."""
         wanted = set(queues)
         if self._asking:
-            await asyncio.wait(self._asking)  # each has a timeout of its own
+            await asyncio.wait(self._asking)  # each has its own timeout
         for broker, mine in _by_broker(wanted).items():
             self.asked.difference_update(mine)
             address = self._session.routes.find_address(broker, only_this=True)
@@ -77,11 +77,11 @@ class QueueLocks:
     async def renew_all(
         self, inboxes: Mapping[MessageQueue, Inbox], lose: Callable[[MessageQueue], Awaitable[None]]
     ) -> None:
-        """Renew the locks of all queues; `lose` is told of each that another has now."""
+        """Renew the locks of all queues; `lose` is called with each queue that another member has now."""
         for broker, mine in _by_broker(inboxes).items():
             try:
                 await self._renew_at(broker, mine, inboxes, lose)
-            except Exception:  # the locks of other brokers are renewed all the same
+            except Exception:  # the locks of other brokers are still renewed
                 log.exception("locks of broker %s could not be renewed", broker)
 
     async def _renew_at(
@@ -93,7 +93,7 @@ class QueueLocks:
     ) -> None:
         address = self._session.routes.find_address(broker, only_this=True)
         if address is None:
-            return  # without the broker nobody else gets the lock either; ours ends with its time
+            return  # without the broker no other member gets the lock either; ours expires
         try:
             got = await self._ask(address, mine)
         except ErucaError as error:

@@ -1,4 +1,4 @@
-"""A push consumer as its session and its queues see it: what is subscribed, who works on it, what brokers ask."""
+"""The internals of a push consumer: its subscriptions, its handlers, and the answers to requests of brokers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _RESULTS = {
 
 
 class PushMember:
-    """The inside of a Consumer, which is what users see."""
+    """The internals of a Consumer, which is the class that users see."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class PushMember:
         self.subscriptions = subscriptions
         self.patterns = patterns
         self.handlers: dict[str, HandlerEntry] = {}
-        # Make the handlers of topics that match.
+        # Functions that make the handler of a topic that matches.
         self._makers: dict[TopicPattern, Callable[[str], HandlerEntry]] = {}
         self.is_ordered = False
         self.observer = ConsumeObserver(group, hooks)
         self.stream = MessageStream(self.is_open)
-        # Another one for each start, because that may be in another event loop.
+        # Replaced at each start, which may happen in another event loop.
         self.ended = asyncio.Event()
         self.membership: Membership | None = None
         self._options = options
@@ -92,12 +92,12 @@ class PushMember:
 
     @property
     def has_handlers(self) -> bool:
-        """Do handlers work on messages, and not whoever iterates?"""
+        """Whether handlers receive the messages, and not code that iterates over the consumer."""
         return bool(self.handlers or self._makers)
 
     @property
     def is_started(self) -> bool:
-        """Was it started, and not closed?"""
+        """Whether the consumer is started and not closed."""
         return self._session is not None
 
     @property
@@ -110,7 +110,7 @@ class PushMember:
     # -- coming and going --------------------------------------------------------------------------------------------
 
     def add_handler(self, handler: HandlerEntry, subscription: Subscription, *, ordered: bool) -> None:
-        """Know a handler of a topic. Raises ConfigError."""
+        """Register the handler of a topic. Raises ConfigError."""
         if handler.topic in self.handlers:
             raise ConfigError(f"{handler.topic} has a handler already", hint="one group has one handler a topic")
         self._check_order(ordered=ordered)
@@ -118,8 +118,8 @@ class PushMember:
         self.subscriptions[handler.topic] = subscription
 
     def add_pattern(self, pattern: TopicPattern, make: Callable[[str], HandlerEntry], *, ordered: bool) -> None:
-        """Know a handler of all topics that match. Raises ConfigError."""
-        make(pattern.pattern.pattern)  # raises now what would fail later
+        """Register the handler of all topics that match. Raises ConfigError."""
+        make(pattern.pattern.pattern)  # raises now instead of later
         if any(known.pattern == pattern.pattern for known in self._makers):
             raise ConfigError(f"{pattern.pattern.pattern} has a handler already")
         self._check_order(ordered=ordered)
@@ -134,7 +134,7 @@ class PushMember:
         self.is_ordered = ordered
 
     async def start(self, clock: Clock | None) -> None:
-        """Join the group and begin to consume."""
+        """Join the group and start consuming."""
         if self._session is not None:
             self._session.check_loop()
             return
@@ -177,7 +177,7 @@ class PushMember:
             )
 
     def _renew_subscriptions(self) -> None:
-        """Give subscriptions the time of this start: the broker takes the newest."""
+        """Set the version of all subscriptions to the time of this start: the broker keeps the newest."""
         for topic, old in self.subscriptions.items():
             self.subscriptions[topic] = make_subscription(topic, old.wanted, self._started_ms)
         if not self.settings.broadcast:
@@ -221,7 +221,7 @@ class PushMember:
         )
 
     async def close(self) -> None:
-        """Stop pulling, let handlers end, commit, and leave the group."""
+        """Stop pulling, wait for running handlers, commit, and leave the group."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -254,17 +254,17 @@ class PushMember:
 
     @property
     def inboxes(self) -> dict[MessageQueue, Inbox]:
-        """The state of each queue that is ours; empty when the consumer is not started."""
+        """The state of each of our queues; empty when the consumer is not started."""
         return {} if self.membership is None else self.membership.inboxes
 
     def pause(self, queues: Iterable[MessageQueue] | None) -> None:
-        """Pull nothing more of these queues (of all)."""
+        """Stop pulling from these queues (None: from all)."""
         self._pauses.pause(self._name_all(queues))
         for queue, inbox in self.inboxes.items():
             inbox.paused = self._pauses.covers(queue)
 
     def resume(self, queues: Iterable[MessageQueue] | None) -> None:
-        """The opposite of `pause`."""
+        """Undo `pause`."""
         self._pauses.resume(self._name_all(queues))
         for queue, inbox in self.inboxes.items():
             inbox.paused = self._pauses.covers(queue)
@@ -274,7 +274,7 @@ class PushMember:
         return None if queues is None else [wrap_queue(self._namespace, queue) for queue in queues]
 
     def _deliver(self, inbox: Inbox, records: list[Record]) -> None:
-        """Hand over what was pulled: to a handler, or to whoever iterates."""
+        """Pass pulled messages to a handler, or to the code that iterates over the consumer."""
         if self.has_handlers:
             assert self._service is not None
             self._service.deliver(inbox, records)
@@ -286,33 +286,33 @@ class PushMember:
         self.stream.put([Message(record, queue, namespace, settle, decode) for record in records])
 
     def is_open(self, message: Message) -> bool:
-        """Is a message still ours to hand out?"""
+        """Return whether a message may still be handed out: its queue is ours and it is not settled."""
         inbox = self.inboxes.get(wrap_queue(self._namespace, message.queue))
         return inbox is not None and inbox.process.is_open(message.offset)
 
     # -- what the session asks ---------------------------------------------------------------------------------------
 
     def describe(self) -> ConsumerData:
-        """What heartbeats say."""
+        """Return what heartbeats say about this consumer."""
         kind = ConsumeType.CONSUME_PASSIVELY
         return describe_member(self.group, kind, self.settings, self.subscriptions.values())
 
     def wake(self) -> None:
-        """Look again which queues are ours."""
+        """Check again which queues are ours."""
         if self.membership is not None:
             self.membership.wake()
 
     def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """How far we are."""
+        """Return our position in each queue of a topic."""
         return {queue: inbox.commit_offset for queue, inbox in self.inboxes.items() if queue.topic == topic}
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """An operator moved the group."""
+        """Continue from the offsets that an operator has set for the group."""
         if self.membership is not None:
             await self.membership.reset(topic, offsets)
 
     async def consume_directly(self, record: Record, broker: str) -> ConsumeDirectlyResult:
-        """Have a handler work on one message now, whatever the queues say."""
+        """Call a handler with one message now, independently of the queues."""
         topic = record.get_property(RETRY_TOPIC) or record.topic
         handler = self.handlers.get(topic) or next(iter(self.handlers.values()), None)
         if handler is None:
@@ -332,7 +332,7 @@ class PushMember:
         )
 
     def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
-        """What the console shows of this consumer."""
+        """Return what the console shows about this consumer."""
         return describe_running(
             self.session,
             self.group,

@@ -1,4 +1,4 @@
-"""A push consumer's part in its group: which queues it has, what it pulls of them, and how far it is."""
+"""A push consumer's part in its group: the queues it has, what it pulls from them, and its position in each."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Membership:
         self._settings = settings
         self._service = service
         self._pauses = pauses
-        # Ordered queues whose handler has not ended yet although they are not ours any more.
+        # Ordered queues that are no longer ours, but whose handler has not ended yet.
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._locks = QueueLocks(session, group)
         self._starts = StartOffsets(session, offsets, settings.start)
@@ -88,9 +88,9 @@ class Membership:
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to share queues and to pull them, and wait until where to begin is known, or for its time.
+        """Start sharing queues and pulling; wait until the start positions are known, or until a timeout.
 
-        A new group that begins with the latest messages would miss what is sent before that.
+        A new group that starts with the latest messages would miss messages sent before its start positions are known.
         """
         self._balance.start()
         for timer in self._timers:
@@ -100,7 +100,7 @@ class Membership:
         await self._balance.wait_settled(self._settings.start_seconds_max)
 
     async def stop(self) -> None:
-        """Stop pulling, let handlers end, commit, and let go of every queue."""
+        """Stop pulling, wait for running handlers, commit, and release every queue."""
         drain_s = self._settings.drain_s
         await self._balance.stop()
         for timer in self._timers:
@@ -113,7 +113,7 @@ class Membership:
         if self._leaving:
             await asyncio.wait(self._leaving.values(), timeout=drain_s)
         await self._changes.tell_last(drain_s)
-        # Only now: while handlers are at work nobody else may have their queues.
+        # Only now: no other member may have a queue while its handler is running.
         await self._renewing.stop()
         try:
             await self.commit()
@@ -122,7 +122,7 @@ class Membership:
         for inbox in self.inboxes.values():
             inbox.drop()
         if self._is_locked:
-            # Also what was being locked when the balance was stopped.
+            # This includes queues that were being locked when the balance was stopped.
             await self._locks.unlock(self._locks.asked | self.inboxes.keys())
         self.inboxes.clear()
         await self.offsets.close()
@@ -130,12 +130,12 @@ class Membership:
     def make_discovery(
         self, patterns: Sequence[TopicPattern], on_found: Callable[[str, TopicPattern], None]
     ) -> Discovery:
-        """What keeps the topics that match patterns subscribed."""
+        """Return the discovery that keeps all topics that match the patterns subscribed."""
         interval_s = to_seconds("Rebalance.interval", self._settings.rebalance.interval)
         return Discovery(self.session, patterns, self._subscriptions, self._balance, interval_s, on_found)
 
     def wake(self) -> None:
-        """Look again which queues are ours."""
+        """Check again which queues are ours."""
         self._balance.wake()
 
     def _make_expiry(self, service: ConcurrentService) -> Repeating:
@@ -149,7 +149,7 @@ class Membership:
     # -- queues ------------------------------------------------------------------------------------------------------
 
     async def _take(self, queue: MessageQueue) -> Taken:
-        """Begin with a queue that is ours now."""
+        """Start consuming a queue that is ours now."""
         if queue in self._leaving:
             return Taken.HELD
         try:
@@ -159,20 +159,20 @@ class Membership:
         except ErucaError as error:
             self._starts.report(queue, error)
             if self._is_locked and queue in self._locks.asked:
-                await self._locks.unlock([queue])  # it may be another's before we try again
+                await self._locks.unlock([queue])  # another member may take it before we try again
             return Taken.FAILED
         inbox = Inbox(queue, self._subscriptions[queue.topic], offset)
         if self._is_locked:
             self._locks.renew(inbox)
         else:
-            inbox.locked_until = float("inf")  # nobody competes for it
+            inbox.locked_until = float("inf")  # no member competes for it
         inbox.paused = self._pauses.covers(queue)
         self.inboxes[queue] = inbox
         inbox.task = asyncio.get_running_loop().create_task(self._puller.run(inbox))
         return Taken.OURS
 
     async def _let_go(self, queue: MessageQueue) -> None:
-        """Let go of a queue: at once, or an ordered one when its handler has ended."""
+        """Release a queue: at once, or, if it is ordered, when its handler has ended."""
         inbox = self.inboxes.get(queue)
         if inbox is None or queue in self._leaving:
             return
@@ -184,7 +184,7 @@ class Membership:
             task.add_done_callback(lambda _: self._leaving.pop(queue, None))
             return
         del self.inboxes[queue]
-        # First, so that nothing more of it begins while the offset is committed.
+        # Before the commit, so that no handler starts on this queue during the commit.
         inbox.drop()
         await self._commit_one(inbox)
 
@@ -198,7 +198,7 @@ class Membership:
         self._balance.wake()
 
     async def _lose(self, queue: MessageQueue) -> None:
-        """The broker has given a queue to somebody else."""
+        """Give up a queue that the broker has assigned to another member."""
         log.warning("the lock of %s is lost", queue)
         inbox = self.inboxes.get(queue)
         if inbox is not None:
@@ -211,11 +211,11 @@ class Membership:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """Commit how far every queue is, and wait until that is kept. Raises ErucaError."""
+        """Commit the position of every queue, and wait until it is stored. Raises ErucaError."""
         await self.offsets.write(self._list_positions(), wait=True)
 
     async def _commit_newest(self) -> None:
-        with suppress(ErucaError):  # it was reported, and is tried again
+        with suppress(ErucaError):  # it was reported and is tried again
             await self.offsets.write(self._list_positions())
 
     def _list_positions(self) -> dict[MessageQueue, int]:
@@ -226,7 +226,10 @@ class Membership:
         }
 
     def _may_commit(self, inbox: Inbox) -> bool:
-        """Does whoever would be told have what we have read? A slave, or a master that took over, may not."""
+        """Return whether the broker that would get the commit has what we have read.
+
+        A slave, or a master that took over, may not have it.
+        """
         if self._settings.broadcast or not inbox.master:
             return True
         return self.session.routes.find_address(inbox.queue.broker_name) in (None, inbox.master, inbox.source)
@@ -237,13 +240,13 @@ class Membership:
             return
         try:
             if inbox.is_lost and (await self.offsets.read(queue) or 0) > offset:
-                return  # the new owner is further than we are
+                return  # the new owner is further ahead
             await self.offsets.write({queue: offset}, wait=True)
         except ErucaError as error:
             log.warning("the offset of %s could not be committed, messages will come again: %s", queue, error)
 
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Forget what was pulled of a topic and go on from other offsets."""
+        """Drop what was pulled from a topic and continue from other offsets."""
         for queue, offset in offsets.items():
             inbox = self.inboxes.get(queue)
             if inbox is None or queue.topic != topic:

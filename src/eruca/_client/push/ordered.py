@@ -1,4 +1,4 @@
-"""Ordered consuming: one message of a queue after the other, while the broker keeps the queue locked for us."""
+"""Ordered consuming: the messages of a queue one after another, while the broker keeps the queue locked for us."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ log = logging.getLogger(__name__)
 
 
 class _Lane:
-    """One queue: what waits, what was consumed but not committed, and the task that works on it."""
+    """One queue: messages that wait, messages consumed but not committed, and the task that works on them."""
 
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
         self.waiting: deque[Message] = deque()
-        # Consumed by a handler that commits by itself, and not committed yet.
+        # Consumed by a handler that commits explicitly, and not committed yet.
         self.uncommitted: list[Message] = []
         self.arrived = asyncio.Event()
-        # A message is with the handler now.
+        # Whether the handler is running now.
         self.busy = False
         self.leaving = False
         self.task: asyncio.Task[None] | None = None
 
     def goes_on(self) -> bool:
-        """Is the queue ours, and is it to stay so?"""
+        """Return whether the queue is ours and is to remain ours."""
         return not self.leaving and self.inbox.is_ours()
 
 
 class OrderedService:
-    """Runs handlers on the messages of each queue in their order."""
+    """Runs handlers on the messages of each queue in order."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OrderedService:
         self._observer = observer
         self._namespace = namespace
         self._suspend_s = suspend_s
-        # None: tried until it works; whatever comes behind it waits.
+        # None: a message is tried until it succeeds; the messages behind it wait.
         self._max_deliveries = max_deliveries
         self._decode = decode
         self._slots = asyncio.Semaphore(concurrency)
@@ -65,11 +65,11 @@ class OrderedService:
         self._lanes: dict[Inbox, _Lane] = {}
 
     def add_handler(self, handler: HandlerEntry) -> None:
-        """Know a handler."""
+        """Register a handler."""
         self._handlers[handler.topic] = handler
 
     def deliver(self, inbox: Inbox, records: list[Record]) -> None:
-        """Have pulled messages worked on."""
+        """Pass pulled messages to the workers."""
         lane = self._lanes.get(inbox)
         if lane is None:
             lane = self._lanes[inbox] = _Lane(inbox)
@@ -81,7 +81,7 @@ class OrderedService:
         lane.arrived.set()
 
     def has_lock(self, inbox: Inbox) -> bool:
-        """May messages of the queue be worked on?"""
+        """Return whether we hold the lock of the queue, so that its messages may be handled."""
         return inbox.locked_until > asyncio.get_running_loop().time()
 
     # -- one queue ---------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class OrderedService:
                 await self._suspend(lane)
 
     async def _wait(self, lane: _Lane) -> None:
-        """Wait for messages, or look again in a moment whether the lock is back."""
+        """Wait for messages; while the lock is missing, return after a short time to check it again."""
         try:
             async with asyncio.timeout(self._suspend_s if lane.waiting else None):
                 await lane.arrived.wait()
@@ -113,7 +113,7 @@ class OrderedService:
             return
 
     async def _suspend(self, lane: _Lane) -> None:
-        """Leave the queue alone for a while; leaving ends the pause."""
+        """Pause the queue for a while; leaving it ends the pause."""
         lane.arrived.clear()
         deadline = asyncio.get_running_loop().time() + self._suspend_s
         try:
@@ -139,7 +139,7 @@ class OrderedService:
                 outcome = await self._observer.consume(handler.call, messages)
             else:
                 outcome = await handler.call(messages)
-        except Exception:  # not the handler's: that is an outcome. The queue must not stop with it.
+        except Exception:  # not raised by the handler (that would be an outcome); the queue must go on
             log.exception("%s could not be given to its handler", messages[0])
             outcome = Outcome.LATER
         for message in messages:
@@ -152,9 +152,9 @@ class OrderedService:
         return outcome
 
     async def _settle(self, lane: _Lane, handler: HandlerEntry, messages: list[Message], outcome: Outcome) -> Outcome:
-        """Do what the outcome says; returns what became of the messages, which may be another outcome."""
+        """Act on the outcome; returns the final outcome, which may differ."""
         inbox = lane.inbox
-        # The handler may have said of single messages what becomes of them.
+        # The handler may already have settled single messages.
         messages = [message for message in messages if message._settle is not None]
         if outcome is Outcome.DEAD:
             buried = await self._bury(lane, messages)
@@ -177,7 +177,7 @@ class OrderedService:
         return outcome
 
     async def _put_back(self, lane: _Lane, messages: list[Message]) -> None:
-        """Try the same messages again, unless they were tried too often."""
+        """Put the messages back for another try; those tried too often become dead letters."""
         limit = self._max_deliveries
         dead = [message for message in messages if limit is not None and message.delivery >= limit]
         buried = await self._bury(lane, dead)
@@ -187,7 +187,7 @@ class OrderedService:
         lane.waiting.extendleft(reversed(again))
 
     async def _bury(self, lane: _Lane, messages: list[Message]) -> list[Message]:
-        """Send messages to the dead letters; returns those that are there, the others must be tried again."""
+        """Send messages to the dead letters; returns those that were sent. The others must be tried again."""
         buried = []
         for message in messages:
             try:
@@ -210,7 +210,7 @@ class OrderedService:
     # -- leaving -----------------------------------------------------------------------------------------------------
 
     async def leave(self, inbox: Inbox) -> None:
-        """Begin nothing more of a queue and wait until the handler that is at work with it has ended."""
+        """Start no more messages of a queue, and wait until its running handler has ended."""
         lane = self._lanes.pop(inbox, None)
         if lane is None:
             return

@@ -1,4 +1,4 @@
-"""Pulled messages for whoever iterates over a consumer, and those who wait for the next one."""
+"""Pulled messages for code that iterates over a consumer, and the tasks that wait for the next one."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from eruca._client.message import Message
 
 
 class MessageStream:
-    """A line of messages, and a line of tasks that wait for one."""
+    """A queue of messages and a queue of tasks that wait for one."""
 
     def __init__(self, is_open: Callable[[Message], bool]) -> None:
-        # Is a message still ours to hand out? Its queue may be another's by now.
+        # Tells whether a message may still be handed out. Its queue may belong to another member by now.
         self._is_open = is_open
         self._messages: deque[Message] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait."""
+        """The number of waiting tasks."""
         return len(self._waiting)
 
     def put(self, messages: Iterable[Message]) -> None:
-        """Messages were pulled: call one task that waits."""
+        """Add pulled messages and wake one waiting task."""
         self._messages.extend(messages)
         self._call_one()
 
@@ -36,7 +36,7 @@ class MessageStream:
                 return
 
     def take(self) -> Message | None:
-        """The next message, if there is one now. Whoever takes one calls the next task, if more are left."""
+        """Return the next message, or None if there is none now. If more are left, the next waiting task is woken."""
         while self._messages:
             message = self._messages.popleft()
             if self._is_open(message):
@@ -46,29 +46,29 @@ class MessageStream:
         return None
 
     def take_rest(self, count: int) -> list[Message]:
-        """What else is here, at most this many."""
+        """Return the other messages that are here, at most `count`."""
         return [self._messages.popleft() for _ in range(min(len(self._messages), count))]
 
     async def wait(self) -> None:
-        """Wait until there may be a message, or no more will come."""
+        """Wait until there may be a message, or until the stream has ended."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                # It was called for a message and is cancelled before it could take it: a timeout around `anext` does
-                # that. The message is for the next one.
+                # This task was woken for a message, but cancelled before it took it, for example by a timeout around
+                # `anext`. The message is for the next task.
                 self._call_one()
             else:
                 self._waiting.remove(future)
             raise
 
     def end(self) -> None:
-        """No more will come: call everybody."""
+        """End the stream: wake all waiting tasks."""
         while self._waiting:
             self._call_one()
 
     def clear(self) -> None:
-        """Forget what nobody has taken."""
+        """Drop the messages that were not taken."""
         self._messages.clear()

@@ -1,4 +1,4 @@
-"""Handlers with a typed body: the annotation of the parameter names the type that JSON bodies are decoded to."""
+"""Handlers with a typed body: the annotation of the parameter is the type that JSON bodies are decoded to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eruca.serializers import json_deserializer
 
 
 class DataclassBody(Protocol):
-    """An object of a dataclass."""
+    """An instance of a dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -26,7 +26,7 @@ class ModelBody(Protocol):
 
     @classmethod
     def model_validate_json(cls, json_data: bytes, /) -> Any:
-        """Decode and check a document."""
+        """Decode and validate a document."""
 
 
 # What a handler may take instead of a Message.
@@ -38,7 +38,7 @@ _Function: TypeAlias = Callable[..., Any]
 
 
 def find_body_type(topic: str, function: _Function, batch: int) -> Any:
-    """Return the type of the body that a handler takes; None when it takes messages. Raises ConfigError."""
+    """Return the type of the body that a handler takes, or None when it takes messages. Raises ConfigError."""
     parameters = _list_parameters(function)
     if not parameters:
         return None
@@ -58,10 +58,10 @@ def takes_message(function: _Function) -> bool:
 
 
 def make_typed(topic: str, function: _Function, batch: int, *, is_async: bool) -> _Function:
-    """Return a function that takes a message, and calls a handler with the body of the message decoded.
+    """Return a function that takes a message and calls a handler with the decoded body.
 
     A handler that takes messages is returned unchanged. A body that cannot be decoded raises SerializationError, as
-    `message.value` does: a failure of the handler.
+    `message.value` does; it counts as a failure of the handler.
     """
     kind = find_body_type(topic, function, batch)
     if kind is None:
@@ -91,7 +91,7 @@ def _list_parameters(function: _Function) -> list[inspect.Parameter]:
 
 
 def _resolve(topic: str, function: _Function, parameter: inspect.Parameter) -> Any:
-    """Return the annotation of a parameter itself, also when only its text is known. Raises ConfigError."""
+    """Return the annotation of a parameter as an object, even if it is given as text. Raises ConfigError."""
     text = parameter.annotation
     if not isinstance(text, str):
         return text

@@ -1,4 +1,4 @@
-"""Threads for plain handlers: started when they are needed, woken no more often than that."""
+"""Threads for plain handlers: started and woken only when they are needed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Job = tuple[Callable[[Any], object], Any]
 
 
 class Workers:
-    """At most `count` threads that do jobs in the order they were given.
+    """At most `count` threads that run jobs in the order in which they were added.
 
-    A thread that takes a job while more are waiting wakes one other, and that one the next. So functions that wait for
-    something soon have all threads at work, and functions that do not are done by one thread in a row, without a
-    switch for each.
+    A thread that takes a job while more are waiting wakes one other thread, which wakes the next. So functions that
+    block soon keep all threads busy, and functions that do not block run one after another in a single thread, without
+    a thread switch for each.
     """
 
     def __init__(self, name: str, count: int) -> None:
         self._name = name
         self._count = count
         self._jobs: deque[Job] = deque()
-        # Guards what follows; the jobs need no guard.
+        # Protects the fields below; the jobs need no lock.
         self._guard = threading.Lock()
-        # A bell for each thread that rests; the one that went to rest last is woken first.
+        # One bell for each resting thread; the thread that went to rest last is woken first.
         self._resting: list[threading.Lock] = []
         self._threads = 0
         # A thread was woken and has not looked for a job yet.
@@ -35,19 +35,19 @@ class Workers:
         self._is_closed = False
 
     def put(self, jobs: list[Job]) -> None:
-        """Have jobs done: functions with their argument, which must not raise."""
+        """Queue jobs: functions with their argument. They must not raise."""
         self._jobs.extend(jobs)
         self._wake_one()
 
     def resize(self, count: int) -> None:
-        """From now on let this many threads work; the others rest when they are done with their job."""
+        """Set how many threads work from now on; surplus threads rest when their current job is done."""
         with self._guard:
             self._count = count
         if self._jobs:
             self._wake_one()
 
     def close(self) -> None:
-        """Let every thread end after the job it is at; wait for none."""
+        """Let every thread end after its current job, without waiting for them."""
         with self._guard:
             self._is_closed = True
             resting, self._resting = self._resting, []
@@ -94,7 +94,7 @@ class Workers:
                 self._is_waking = False
 
     def _give_way(self, bell: threading.Lock) -> bool:
-        """Have this thread known to rest although there are jobs, when more work than should."""
+        """Register this thread as resting, even if there are jobs, when more threads work than should."""
         with self._guard:
             if self._is_closed or self._threads - len(self._resting) <= self._count:
                 return False
@@ -102,7 +102,7 @@ class Workers:
             return True
 
     def _go_to_rest(self, bell: threading.Lock) -> bool:
-        """Have this thread known to rest, unless there is a job now or nothing will come any more."""
+        """Register this thread as resting, unless there is a job now or the workers are closed."""
         with self._guard:
             if self._jobs or self._is_closed:
                 return False

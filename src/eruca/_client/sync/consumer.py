@@ -24,24 +24,24 @@ from eruca._wire.bodies import MessageQueue
 class Consumer(PlainConsumer):
     """A member of a consumer group.
 
-    With handlers (a return is the acknowledgement, an exception a later retry):
+    With handlers (returning acknowledges the message, an exception causes a later retry):
 
     >>> consumer = Consumer("127.0.0.1:9876", group="billing")
     >>> @consumer.handler("orders", tags="vip || gold", concurrency=20)
     ... def bill(message): ...
     >>> consumer.run()
 
-    Or message by message, and you say when each is done:
+    Or message by message, where you acknowledge each one yourself:
 
     >>> with Consumer("127.0.0.1:9876", group="billing", subscribe={"orders": "vip || gold"}) as consumer:
     ...     for message in consumer:
     ...         message.ack()
 
-    `start` says where a group begins that has never consumed a queue: "latest" (what is sent from now on), "earliest",
-    or a time. `subscribe` takes topics, or a mapping from topics to tags or Sql. A regular expression as a topic,
-    `re.compile("orders-.*")`, stands for all topics whose whole name matches, also for those that are made later.
-    `broadcast` gives every member all messages. Plain functions as handlers run in threads. `flow`, `retry`,
-    `rebalance` and `offsets` have defaults that suit most consumers.
+    `start` says where the group starts in a queue that it has never consumed: "latest" (what is sent from now on),
+    "earliest", or a time. `subscribe` takes topics, or a mapping from topics to tags or Sql. A regular expression as a
+    topic, such as `re.compile("orders-.*")`, subscribes to all topics whose whole name matches, including those created
+    later. With `broadcast` every member receives all messages. Handlers that are plain functions run in threads. The
+    defaults of `flow`, `retry`, `rebalance` and `offsets` suit most consumers.
 
     Each message is handled in one of `concurrency` threads. An async handler runs in the loop of the plain clients and
     gets async messages. `hooks` are called in that loop: they must not block. A plain `Rebalance(on_change=...)` is
@@ -119,14 +119,15 @@ class Consumer(PlainConsumer):
         ordered: bool = False,
         auto_commit: bool = True,
     ) -> Callable[[Any], Any]:
-        """Have a function work on the messages of a topic, or of all topics that match; use it as a decorator.
+        """Return a decorator that registers the handler of a topic, or of all topics that match a pattern.
 
-        `concurrency` calls run at once; "auto" finds how many make the work go faster. The function gets a Message,
-        or with `batch` above 1 a list of at most `batch`. `ordered` keeps the order of each queue.
-        Without `auto_commit` an ordered handler returns Outcome.COMMIT or ROLLBACK for all since the last.
-        A parameter annotated with a dataclass, a msgspec struct or a Pydantic model gets the body, decoded from JSON; a
-        second parameter gets the Message.
-        A handler of a batch may `ack`, `retry` or `bury` single messages; its return or exception is for the rest.
+        At most `concurrency` calls run at once; with "auto" the consumer looks for the number with the best throughput.
+        The function receives a Message, or with `batch` above 1 a list of at most `batch` messages. `ordered` keeps the
+        order of each queue. Without `auto_commit` an ordered handler returns Outcome.COMMIT or Outcome.ROLLBACK for all
+        messages since its last COMMIT or ROLLBACK.
+        A parameter annotated with a dataclass, a msgspec struct or a Pydantic model receives the body, decoded from
+        JSON; a second parameter receives the Message.
+        A batch handler may `ack`, `retry` or `bury` single messages; its return value or exception applies to the rest.
         """
         return self._plain_handler(
             topic, tags, concurrency=concurrency, batch=batch, ordered=ordered, auto_commit=auto_commit
@@ -134,27 +135,27 @@ class Consumer(PlainConsumer):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now, without those for retries."""
+        """The queues that this consumer has now, without those for retries."""
         return self._call(lambda: self._twin.queues)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pull nothing more of these queues (of all) until `resume`; what was pulled is still consumed.
+        """Stop pulling from these queues (default: all) until `resume`; messages already pulled are still consumed.
 
-        It holds for queues that come later too, and for one that goes and comes again.
+        This also holds for queues assigned later, and for a queue that is taken away and comes back.
         """
         self._call(lambda: self._twin.pause(queues if queues is None else list(queues)))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """The opposite of `pause`."""
+        """Undo `pause`."""
         self._call(lambda: self._twin.resume(queues if queues is None else list(queues)))
 
     def commit(self) -> None:
-        """Commit now how far every queue is, and wait until the broker has it. Raises ErucaError."""
+        """Commit the position of every queue now, and wait until the broker has it. Raises ErucaError."""
         self._run(self._twin.commit())
 
     def lag(self) -> Lag:
-        """How many messages of our queues are not done yet, in all and of each queue. Raises ErucaError.
+        """Return how many messages of our queues are not done yet, in total and for each queue. Raises ErucaError.
 
-        Messages that a filter leaves out count too, until those before them are done. Retries do not count.
+        Messages that the filter excludes count too, until those before them are done. Retries do not count.
         """
         return self._run(self._twin.lag())

@@ -23,7 +23,7 @@ from eruca._wire.bodies import MessageQueue
 
 
 class PullConsumer(PlainPullConsumer):
-    """A consumer that is asked for messages.
+    """A consumer that returns messages on request.
 
     As a member of a group, which shares the queues of its topics among its members:
 
@@ -85,44 +85,45 @@ class PullConsumer(PlainPullConsumer):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are ours: in balance with the other members, or as assigned."""
+        """The queues that this consumer has now: its share in the group, or those assigned with `assign`."""
         return self._call(lambda: self._twin.assignment)
 
     def owns(self, queue: MessageQueue) -> bool:
-        """Is a queue ours now?"""
+        """Return whether this consumer has a queue now."""
         return self._call(lambda: self._twin.owns(queue))
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: Wanted = "*") -> None:
-        """Have exactly these queues from now on, without being a member of the group. Raises ErucaError.
+        """Consume exactly these queues from now on, without being a member of the group. Raises ErucaError.
 
-        Each goes on where the group is, or at `start`; a queue that was assigned before goes on where it is.
+        Each starts at the committed offset of the group, or at `start`; a queue assigned before keeps its position.
         """
         self._run(self._twin.assign(list(queues), tags=tags))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Hand out nothing of these queues (of all) until `resume`.
+        """Return no messages of these queues (default: all) until `resume`.
 
-        It holds for queues that come later too, and for one that goes and comes again.
+        This also holds for queues assigned later, and for a queue that is taken away and comes back.
         """
         self._call(lambda: self._twin.pause(queues if queues is None else list(queues)))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """The opposite of `pause`."""
+        """Undo `pause`."""
         self._call(lambda: self._twin.resume(queues if queues is None else list(queues)))
 
     @property
     def paused(self) -> list[MessageQueue]:
-        """The queues of ours that are paused."""
+        """Those of our queues that are paused."""
         return self._call(lambda: self._twin.paused)
 
     def list_queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic that can be read, whoever has them. Raises NoRoute."""
+        """Return all readable queues of a topic, no matter which member has them. Raises NoRoute."""
         return self._run(self._twin.list_queues(topic))
 
     def poll(self, timeout: Duration | None = 5.0, max_messages: int | None = None) -> list[Message]:
-        """The next messages of our queues, at most `max_messages`; none when none come in time.
+        """Return the next messages of our queues, at most `max_messages`; an empty list when none arrive in time.
 
-        What is here is returned at once; `timeout=None` waits as long as it takes. Messages of earlier polls are done.
+        Messages already fetched are returned at once; `timeout=None` waits without limit. The messages of earlier polls
+        count as done.
         """
         return [
             Message(message, self)
@@ -139,22 +140,22 @@ class PullConsumer(PlainPullConsumer):
         hold: Duration = 0,
         timeout: Duration = 10.0,
     ) -> PullResult:
-        """Ask the broker of any queue for messages from an offset on, once. Raises ErucaError.
+        """Ask the broker of any queue once for messages, starting at an offset. Raises ErucaError.
 
-        `hold` lets the broker wait that long for a message when there is none. Our position does not change.
+        If there is none, the broker waits for one for at most `hold`. Our position does not change.
         """
         return self._plain_pull(queue, offset, tags=tags, max_messages=max_messages, hold=hold, timeout=timeout)
 
     def send_back(self, message: Message, delay_level: int = 0) -> None:
         """Have a message delivered to the group again after a delay level; below 0 makes it a dead letter.
 
-        It comes to the retry topic of the group, `%RETRY%` and the group's name, which is subscribed to or assigned
-        like any other.
+        It arrives in the retry topic of the group (`%RETRY%` followed by the name of the group), which is subscribed to
+        or assigned like any other topic.
         """
         self._run(self._twin.send_back(find_twin("message", message), delay_level))
 
     def view(self, offset_id: str) -> Message:
-        """The message with an offset id (`Message.offset_id`). Raises RequestRefused when there is none."""
+        """Return the message with an offset id (`Message.offset_id`). Raises RequestRefused when there is none."""
         return Message(self._run(self._twin.view(offset_id)), self)
 
     def query(
@@ -167,50 +168,50 @@ class PullConsumer(PlainPullConsumer):
         *,
         unique: bool = False,
     ) -> list[Message]:
-        """The messages of a topic with a key, or with `unique` the one with a message id, the oldest first."""
+        """Return the messages of a topic with a key, or with `unique` the one with a message id, oldest first."""
         return [
             Message(message, self)
             for message in self._run(self._twin.query(topic, key, begin, end, max_messages, unique=unique))
         ]
 
     def lag(self) -> Lag:
-        """How many messages of our queues were not handed out yet, in all and of each queue. Raises ErucaError."""
+        """Return how many messages were not handed out yet, in total and for each of our queues. Raises ErucaError."""
         return self._run(self._twin.lag())
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message `poll` hands out of a queue of ours. Raises QueueNotOurs."""
+        """Return the offset of the next message that `poll` returns from one of our queues. Raises QueueNotOurs."""
         return self._call(lambda: self._twin.position(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset of a queue of ours. Raises OffsetLost, QueueNotOurs."""
+        """Continue at another offset of one of our queues. Raises OffsetLost, QueueNotOurs."""
         self._run(self._twin.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> int:
-        """Go on at the first message a queue of ours still has; returns its offset."""
+        """Continue at the first message that one of our queues still has; returns its offset."""
         return self._run(self._twin.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> int:
-        """Go on with what comes to a queue of ours from now on; returns the offset."""
+        """Continue with messages that arrive in one of our queues from now on; returns the offset."""
         return self._run(self._twin.seek_to_end(queue))
 
     def seek_to_time(self, queue: MessageQueue, time: datetime) -> int:
-        """Go on at the first message of a queue of ours that was stored at a time or later; returns its offset."""
+        """Continue at the first message of one of our queues stored at a time or later; returns its offset."""
         return self._run(self._twin.seek_to_time(queue, time))
 
     def begin_offset(self, queue: MessageQueue) -> int:
-        """The first offset a queue still has."""
+        """Return the first offset that a queue still has."""
         return self._run(self._twin.begin_offset(queue))
 
     def end_offset(self, queue: MessageQueue) -> int:
-        """The offset behind the last message of a queue."""
+        """Return the offset after the last message of a queue."""
         return self._run(self._twin.end_offset(queue))
 
     def offset_at(self, queue: MessageQueue, time: datetime) -> int:
-        """The offset of the first message of a queue that was stored at a time or later; its end when there is none."""
+        """Return the offset of the first message of a queue stored at a time or later; its end if there is none."""
         return self._run(self._twin.offset_at(queue, time))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on after a restart; None when it has never committed."""
+        """Return the offset at which the group continues after a restart; None when it has never committed."""
         return self._run(self._twin.committed(queue))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:

@@ -18,7 +18,7 @@ from eruca._wire.bodies import MessageQueue
 
 
 class ScheduledPull(PlainScheduledPull):
-    """Calls a function for every queue that is ours in balance with the other members of a group.
+    """Calls a function for every queue that is assigned to this member of a group.
 
     >>> scheduled = ScheduledPull("127.0.0.1:9876", group="billing")
     >>> @scheduled.callback("orders")
@@ -30,9 +30,9 @@ class ScheduledPull(PlainScheduledPull):
     ...     context.next_delay = 0 if result.messages else 1.0
     >>> scheduled.run()
 
-    There is one call at a time for a queue; an exception is logged, and the next call comes after the delay all the
-    same. A queue that goes to another member is not called for any more, but a call that runs may end. Plain functions
-    run in `threads`.
+    There is at most one call at a time for a queue. An exception is logged, and the next call still follows after the
+    delay. When a queue moves to another member, its calls stop, but a running call may finish. Plain functions run in
+    `threads` threads.
 
     A plain `Rebalance(on_change=...)` is called in a thread and may block.
     """
@@ -71,7 +71,7 @@ class ScheduledPull(PlainScheduledPull):
         )
 
     def callback(self, topic: str) -> Callable[[Function], Function]:
-        """Have a function called for the queues of a topic; use it as a decorator."""
+        """Return a decorator that registers a function to be called for the queues of a topic."""
         return self._plain_callback(topic)
 
     @property
@@ -81,5 +81,5 @@ class ScheduledPull(PlainScheduledPull):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now."""
+        """The queues that this member has now."""
         return self._call(lambda: self._twin.queues)
