@@ -54,7 +54,6 @@ def test_every_code_has_a_row_with_a_right(code: RequestCode) -> None:
 
 def test_rows_and_codes_are_the_same_set() -> None:
     assert set(CATALOG) == set(RequestCode)
-    assert len(RequestCode) == 98
     assert all(CATALOG[code].right is Right.ADMIN for code in ADMIN_IN_JAVA)
 
 
@@ -163,5 +162,4 @@ def test_languages_and_codes_have_their_numbers() -> None:
     numbers = {"JAVA": 0, "CPP": 1, "PYTHON": 3, "OTHER": 7, "GO": 9, "RUST": 12}
     assert {name: Language[name].number for name in numbers} == numbers
     assert [Language.from_number(language.number) for language in Language] == list(Language)
-    assert len(ResponseCode) == 44
     assert {RequestCode.SEND_MESSAGE_V2: 1}[310] == 1  # type: ignore[index]
