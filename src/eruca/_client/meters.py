@@ -26,7 +26,7 @@ class SendMeter:
 
     def add_sent(self, seconds: float, tries: int) -> None:
         """Count one send that has its receipt."""
-        self._sent.add()
+        self._sent.value += 1
         self._seconds.observe(seconds)
         if tries > 1:
             self._retries.add(tries - 1)

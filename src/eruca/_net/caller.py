@@ -67,6 +67,8 @@ class Caller:
         self.handle_unknown: Handler = refuse_unknown
         self._tls = tls
         self._calls_max = calls_max
+        # Calls of the fast path leave room for those that are counted exactly.
+        self._link_calls_max = calls_max // 2
         self._idle_seconds = idle_seconds
         self._silence_seconds = silence_seconds
         self._on_close = on_close
@@ -92,7 +94,7 @@ class Caller:
         if peer is None or self._closed or peer.arrivals.waiting:
             return None
         link = peer.link
-        if link is None or not link.is_open or len(link.calls.waiting) >= self._calls_max // 2:
+        if link is None or not link.is_open or len(link.calls.waiting) >= self._link_calls_max:
             return None
         return link
 

@@ -382,22 +382,11 @@ class Link(asyncio.Protocol):
     def call(self, command: Command, timeout_s: float) -> asyncio.Future[Command]:
         """Send a request; the future gets the response or an error. The owner's scan fails it when it times out."""
         if not self.is_open:
-            return self._fail_call()
+            lost: asyncio.Future[Command] = self._loop.create_future()
+            lost.set_exception(ConnectionLost(f"no connection to {self.peer}"))
+            return lost
         command.opaque, future = self.calls.begin(timeout_s)
         self._outbox.send(encode_command(command))
-        return future
-
-    def call_frame(self, build: Callable[[int], bytes], timeout_s: float) -> asyncio.Future[Command]:
-        """Like `call`, for frequent requests: `build` encodes the frame by hand, given its number."""
-        if not self.is_open:
-            return self._fail_call()
-        opaque, future = self.calls.begin(timeout_s)
-        self._outbox.send(build(opaque))
-        return future
-
-    def _fail_call(self) -> asyncio.Future[Command]:
-        future: asyncio.Future[Command] = self._loop.create_future()
-        future.set_exception(ConnectionLost(f"no connection to {self.peer}"))
         return future
 
     def notify(self, command: Command) -> None:

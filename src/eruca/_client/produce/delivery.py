@@ -155,7 +155,7 @@ class Delivery:
         self._tries_max = math.inf if retries is None else 1 + retries
         # Each of these tries stores another copy.
         self._copies_max = (1 + _COPIES_MAX if retries is None else 1 + retries) if retry_when_not_synced else 1
-        self._try_timeout_ms = try_timeout_ms
+        self._try_timeout_ms = math.inf if try_timeout_ms is None else try_timeout_ms
         self._meter = SendMeter(sender.group)
 
     async def deliver(self, parcel: Parcel, choose: Selector | None, timeout_ms: float) -> Receipt:
@@ -182,8 +182,7 @@ class Delivery:
                 left_ms = (deadline - loop.time()) * 1000
             if left_ms <= 0:
                 break
-            if self._try_timeout_ms is not None:
-                left_ms = min(left_ms, self._try_timeout_ms)
+            left_ms = min(left_ms, self._try_timeout_ms)
             try:
                 if self._is_timed:
                     receipt = await self._try_timed(parcel, queue, left_ms)

@@ -76,6 +76,8 @@ class Engine:
         self.under_way: set[asyncio.Task[Receipt]] = set()
         self._options = options
         self._settings = settings
+        #: The timeout of a send for which none is given.
+        self.timeout_ms = settings.timeout_ms
         self._chooser = chooser
         self._clock = clock
         self._is_closing = False
@@ -117,7 +119,7 @@ class Engine:
             self._take_session()
             return
         try:
-            async with asyncio.timeout(self._settings.timeout_ms / 1000):
+            async with asyncio.timeout(self.timeout_ms / 1000):
                 while self.under_way:
                     await asyncio.wait(self.under_way)
                 self._is_closing = True
@@ -165,7 +167,7 @@ class Engine:
 
     def find_timeout_ms(self, timeout: Duration | None) -> int:
         """Return the timeout of a send; by default the producer's own."""
-        return self._settings.timeout_ms if timeout is None else to_ms("timeout", timeout)
+        return self.timeout_ms if timeout is None else to_ms("timeout", timeout)
 
     async def post(self, parcel: Parcel, choose: Selector | None, timeout_ms: int) -> Receipt:
         """Wait for room in the window, and send a parcel."""

@@ -51,7 +51,8 @@ class Packer:
         check_count("message_bytes_max", message_bytes_max)
         if compress_from is not None:
             check_count("compress_from", compress_from, at_least=0)
-        self._compress_from = message_bytes_max + 1 if compress_from is None else compress_from
+        #: Bodies of at least this many bytes are compressed.
+        self.compress_from = message_bytes_max + 1 if compress_from is None else compress_from
         self._compression = _check_compression(compression, compression_level)
         self._compression_level = compression_level
         self._bytes_max = message_bytes_max
@@ -100,10 +101,6 @@ class Packer:
             return Parcel(wrapped, body, text, unique_id, 0, flag, operation=operation)
         text = build_properties(unique_id, tags, keys, properties, wait, own)
         return Parcel(wrapped, body, text, unique_id, 0, flag)
-
-    def is_large(self, parcel: Parcel) -> bool:
-        """Return whether the body is large enough to be compressed."""
-        return len(parcel.body) >= self._compress_from
 
     async def compress(self, parcel: Parcel) -> None:
         """Compress the body, if that makes it smaller."""

@@ -183,9 +183,9 @@ class Producer(Client):
         extra = None
         if delay is not None or delay_level is not None or timer is not None:
             extra = describe_delay(delay, delay_level, timer)
-        timeout_ms = engine.find_timeout_ms(timeout)
+        timeout_ms = engine.timeout_ms if timeout is None else to_ms("timeout", timeout)
         parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, flag, wait, extra)
-        if engine.packer.is_large(parcel):
+        if len(parcel.body) >= engine.packer.compress_from:
             await engine.compress(parcel)
         if self._lingering is not None:
             receipt = await self._linger(parcel, choose, wait, timeout_ms, goes_alone=bool(extra or selector))
@@ -229,9 +229,9 @@ class Producer(Client):
         extra = None
         if delay is not None or delay_level is not None or timer is not None:
             extra = describe_delay(delay, delay_level, timer)
-        timeout_ms = engine.find_timeout_ms(timeout)
+        timeout_ms = engine.timeout_ms if timeout is None else to_ms("timeout", timeout)
         parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, flag, wait, extra)
-        if engine.packer.is_large(parcel):
+        if len(parcel.body) >= engine.packer.compress_from:
             await engine.compress(parcel)
         if self._lingering is not None:
             receipt = await self._linger(parcel, choose, wait, timeout_ms, goes_alone=bool(extra or selector))
@@ -262,7 +262,7 @@ class Producer(Client):
         choose = choose_queue(shard, queue, selector)
         extra = describe_delay(delay, delay_level, timer)
         parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, flag, True, extra)
-        if engine.packer.is_large(parcel):
+        if len(parcel.body) >= engine.packer.compress_from:
             await engine.compress(parcel)
         try:
             await engine.require_delivery().send_oneway(parcel, choose)
@@ -354,7 +354,7 @@ class Producer(Client):
                 route = await engine.require_delivery().find_route(wrapped, deadline)
                 await engine.requests.prepare(session, route)
                 parcel = engine.packer.pack(session.unique_ids, topic, body, tags, keys, properties, flag, True, extra)
-                if engine.packer.is_large(parcel):
+                if len(parcel.body) >= engine.packer.compress_from:
                     await engine.compress(parcel)
                 await engine.post(parcel, choose, timeout_ms)
                 is_sent = True
@@ -390,7 +390,7 @@ class Producer(Client):
         parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, 0, True, extra)
         parcel.topic = topic  # without a namespace
         parcel.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
-        if engine.packer.is_large(parcel):
+        if len(parcel.body) >= engine.packer.compress_from:
             await engine.compress(parcel)
         return await engine.post(parcel, lambda queues: choose_reply_queue(queues, request), timeout_ms)
 

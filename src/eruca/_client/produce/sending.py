@@ -81,7 +81,9 @@ class Sender:
         link = session.caller.find_link(address)
         if link is None or session.calls.credentials is not None or parcel.max_reconsume_times is not None:
             return session.calls.call(address, self._build(parcel, queue), max(1, round(timeout_ms)))
-        return link.call_frame(lambda opaque: self._encode(parcel, queue, 0, opaque), timeout_ms / 1000)
+        opaque, answer = link.calls.begin(timeout_ms / 1000)
+        link.send(self._encode(parcel, queue, 0, opaque))
+        return answer
 
     async def send_oneway(self, parcel: Parcel, queue: MessageQueue) -> None:
         """Send without an answer: there is no confirmation of arrival. Waits while the broker reads too slowly.
@@ -106,10 +108,10 @@ class Sender:
 
     def find_address(self, queue: MessageQueue) -> str:
         """Return the address of the master of a queue. Raises ConnectFailed."""
-        address = self._session.routes.find_address(queue.broker_name, only_this=True)
-        if address is None:
-            raise self._explain_unknown(queue)
-        return address
+        try:
+            return self._session.routes.masters[queue.broker_name]
+        except KeyError:
+            raise self._explain_unknown(queue) from None
 
     def _explain_unknown(self, queue: MessageQueue) -> ConnectFailed:
         known = self._session.routes.list_brokers()

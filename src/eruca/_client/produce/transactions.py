@@ -213,7 +213,7 @@ class TransactionalProducer(Producer):
             extra[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(round(to_seconds("check_after", check_after)))
         left_ms = await self._greet_brokers(topic, engine.find_timeout_ms(timeout))
         parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, flag, True, extra)
-        if engine.packer.is_large(parcel):
+        if len(parcel.body) >= engine.packer.compress_from:
             await engine.compress(parcel)
         parcel.sys_flag = set_transaction(parcel.sys_flag, TRANSACTION_PREPARED)
         return parcel, left_ms

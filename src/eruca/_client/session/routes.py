@@ -81,6 +81,8 @@ class Routes:
         # The name server that answered last; it is asked first next time.
         self._current = ""
         self._addresses: dict[str, dict[int, str]] = {}
+        #: The addresses of the masters, by the name of the broker.
+        self.masters: dict[str, str] = {}
         # Called with each topic whose route has changed.
         self.on_change: list[Callable[[str], None]] = []
 
@@ -317,6 +319,7 @@ class Routes:
         named = {name for known in self._routes.values() for name in known.brokers}
         newest = {**self._addresses, **route.brokers}
         self._addresses = {name: found for name, found in newest.items() if name in named}
+        self.masters = {name: found[MASTER_ID] for name, found in self._addresses.items() if MASTER_ID in found}
         for tell in self.on_change:
             tell(route.topic)
         return route

@@ -25,7 +25,7 @@ class PlainProducer(PlainClient[AsyncProducer]):
 
     def __init__(self, twin: AsyncProducer) -> None:
         super().__init__(twin)
-        self._timeout_s = twin._engine.find_timeout_ms(None) / 1000
+        self._timeout_s = twin._engine.timeout_ms / 1000
         self._room = Room(twin._engine.window.count_max)
 
     def _find_patience(self, timeout: Duration | None) -> float:
