@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Final
 
-from eruca._broker.options import FAST_PORT_BELOW, HA_PORT_ABOVE, BrokerOptions
+from eruca._broker.options import FAST_PORT_BELOW, HA_PORT_ABOVE, LiveOptions
+from eruca._net.admission import Admission
 from eruca._net.handlers import HandlerTable, refuse_unknown
 from eruca._net.link import Link
 from eruca._net.server import Server, ServerSettings
@@ -23,9 +25,13 @@ _TRIES: Final = 100
 class Ports:
     """Listens."""
 
-    def __init__(self, options: BrokerOptions, table: HandlerTable, on_close: Callable[[Link], None]) -> None:
+    def __init__(self, options: LiveOptions, table: HandlerTable, on_close: Callable[[Link], None]) -> None:
         """`on_close` is called for every closed connection."""
-        self._options = options
+        self._live = options
+        self._options = options.now
+        self._has_accounts = table.has_accounts
+        # The limits apply to both ports together.
+        self._admission = Admission(lambda: options.now, time.monotonic)
         #: The handlers of the main port.
         self.handlers = table.handlers
         self._on_close = on_close
@@ -65,7 +71,14 @@ class Ports:
         return main.port
 
     def _settings(self, port: int) -> ServerSettings:
-        return ServerSettings(host=self._options.bind_host, port=port, idle_seconds=self._options.idle_seconds)
+        return ServerSettings(
+            host=self._options.bind_host,
+            port=port,
+            idle_seconds=self._options.idle_seconds,
+            limits=lambda: self._live.now,
+            admission=self._admission,
+            has_accounts=self._has_accounts,
+        )
 
     async def close(self) -> None:
         """Close all ports and connections."""

@@ -66,7 +66,10 @@ class FilterServer:
         table = HandlerTable(self._authorize)
         self._classes.register(table)
         FilteredPulls(options, self._caller, self._classes).register(table)
-        self._server = Server(table.handlers, refuse_unknown, ServerSettings(options.bind_host, options.port))
+        settings = ServerSettings(
+            options.bind_host, options.port, limits=lambda: options, has_accounts=self._authorize is not None
+        )
+        self._server = Server(table.handlers, refuse_unknown, settings)
         await self._server.start()
         await self._register()
         self._registering.start()

@@ -48,6 +48,8 @@ def option(default: Any, java: str, doc: str, **facts: Any) -> Any:
     """
     if type(default) is int:
         facts = {"low": 0, "high": limits.OPTION_MAX, **facts}
+    if facts.get("secret") and facts.get("mutable"):
+        raise ValueError(f"{java} is secret: an option that changes while a server runs is logged and saved in a file")
     is_shown = not facts.get("secret", False)
     return field(default=default, repr=is_shown, metadata={"option": OptionInfo(java=java, doc=doc, **facts)})
 
