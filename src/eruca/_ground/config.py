@@ -92,6 +92,11 @@ def parse_value(key: str, text: str, kind: Any) -> Any:
     return text
 
 
+def show_value(text: str, info: OptionInfo) -> str:
+    """The text of an option as it may be shown: a secret is hidden."""
+    return HIDDEN if info.secret and text else text
+
+
 def shorten(text: str) -> str:
     """A user's value, shortened for an error message."""
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import get_type_hints
 
 from eruca._ground import limits
-from eruca._ground.config import check_bounds, info_of, option, parse_value
+from eruca._ground.config import check_bounds, info_of, option, parse_value, show_value
 from eruca._ground.limits import IDLE_SECONDS_MAX
 from eruca._net.limitoptions import LimitOptions
 from eruca._wire.codes import ResponseCode
@@ -115,8 +115,8 @@ class NameServerOptions(LimitOptions):
 
 
 def to_properties(options: NameServerOptions) -> dict[str, str]:
-    """Return every option in the format of Java."""
-    return {info.java: _to_text(getattr(options, name)) for name, info in info_of(options).items()}
+    """Return every option in the format of Java; a secret is hidden."""
+    return {info.java: show_value(_to_text(getattr(options, name)), info) for name, info in info_of(options).items()}
 
 
 def _to_text(value: object) -> str:

@@ -94,8 +94,8 @@ class Admission:
         raise RequestRefused(
             ResponseCode.SYSTEM_BUSY,
             f"connections from {link.peer_host[0]} that never authenticated sent more than "
-            f"{limits.refusals_per_second_max} refused requests in a second (serverMaxAnonymousRequests); sign requests "
-            "with the keys of an account",
+            f"{limits.refusals_per_second_max} refused requests in a second (serverMaxAnonymousRequests); "
+            "sign requests with the keys of an account",
         )
 
 

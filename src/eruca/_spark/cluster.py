@@ -58,6 +58,9 @@ class _Keys(msgspec.Struct, rename="camel"):
     secret_key: str
     security_token: str = ""
 
+    def __repr__(self) -> str:
+        return f"_Keys(access_key={self.access_key!r})"
+
 
 @dataclass(frozen=True, slots=True)
 class Access:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ def queue(number: int, topic: str = "T") -> MessageQueue:
     return MessageQueue("broker-a", number, topic)
 
 
-def make_locks(**limits: int) -> tuple[QueueLocks, VirtualClock]:
+def make_locks(**limits: Any) -> tuple[QueueLocks, VirtualClock]:
     clock = VirtualClock()
     return QueueLocks(clock, LiveOptions(BrokerOptions(lock_live_ms=LIVE_MS, **limits))), clock
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -194,7 +195,7 @@ def test_no_entry_takes_more_than_it_is_counted_for() -> None:
 
 @pytest.mark.parametrize("limits", [{"table_bytes_max": 10_000}, {"topics_max": 30, "groups_max": 30}])
 def test_topics_and_groups_are_bounded_and_what_is_deleted_makes_room(
-    caplog: pytest.LogCaptureFixture, limits: dict[str, int]
+    caplog: pytest.LogCaptureFixture, limits: dict[str, Any]
 ) -> None:
     topics = make_topics(**limits)
     groups = make_groups(**limits)
