@@ -203,9 +203,9 @@ CALLS_IN_FLIGHT_MAX = 65_535
 # Pulls that may be held for one connection, and in all, and the memory they may use. A client has one held for each
 # queue and group; one above a limit is answered at once, which costs its client a little more work and us no memory.
 HOLDS_OF_CONNECTION_MAX = 20_000
-HOLDS_MAX = 500_000
+HOLDS_MAX = 150_000
 HOLDS_OF_CONNECTION_BYTES_MAX = 32 * 1024 * 1024
-HOLDS_BYTES_MAX = 512 * 1024 * 1024
+HOLDS_BYTES_MAX = 150 * 1024 * 1024
 # Memory of a held pull apart from the texts of its header.
 HOLD_BYTES = 1024
 # Memory for the heartbeats of all clients: group members and their subscriptions, at about 2 KiB a member.

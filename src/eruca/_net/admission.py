@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 from typing import Final
@@ -15,6 +16,8 @@ from eruca.errors import RequestRefused
 # How long a connection is not read after it exceeded the limit of requests.
 _PAUSE_SECONDS: Final = 1.0
 _NETWORK_BITS: Final = 64
+# The share of all files that a process may have open which connections may take.
+_FILES_SHARE: Final = 0.75
 
 
 class _Address:
@@ -37,6 +40,8 @@ class Admission:
         self._now = now
         self._addresses: dict[str, _Address] = {}
         self._of_link: dict[Link, str] = {}
+        # The store needs files too: a server that cannot open one more cannot store one more message.
+        self._files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _FILES_SHARE
         show("connections", "Open connections.", self, lambda it: len(it._of_link))
         show("addresses", "Addresses with open connections.", self, lambda it: len(it._addresses))
 
@@ -46,9 +51,12 @@ class Admission:
     def enter(self, link: Link) -> str:
         """Count a new connection; return an empty text, or why it must be closed."""
         limits = self._limits()
-        if len(self._of_link) >= limits.connections_max:
+        if len(self._of_link) >= min(limits.connections_max, self._files_max):
             count_refused("serverMaxConnections")
-            return f"{limits.connections_max} connections are open, as many as serverMaxConnections allows"
+            allowed_by = "serverMaxConnections allows"
+            if self._files_max < limits.connections_max:
+                allowed_by = f"the limit of open files allows (serverMaxConnections={limits.connections_max})"
+            return f"{len(self._of_link)} connections are open, as many as {allowed_by}"
         name = find_network(link.peer_host[0])
         address = self._addresses.get(name)
         if address is None:

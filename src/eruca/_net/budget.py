@@ -14,6 +14,7 @@ import os
 from typing import Final
 
 from eruca._ground.limits import HELD_BYTES_MAX, HELD_BYTES_MIN, HELD_MEMORY_SHARE
+from eruca._net.heap import HeapWatch
 from eruca._net.link import Link
 from eruca._net.meters import count_refused, show
 from eruca._observe.metrics import SERVER
@@ -30,6 +31,7 @@ class Budget:
         # What they held at the last count, plus everything added since: never too low.
         self._held = 0
         self.closed = 0
+        self._heap = HeapWatch()
 
     def join(self, link: Link) -> None:
         """Add a connection."""
@@ -48,6 +50,12 @@ class Budget:
     def count(self) -> int:
         """Return what all connections hold now."""
         return sum([link.held_bytes for link in self._links])
+
+    async def scan(self) -> None:
+        """Keep what is held within the limit, and give memory back to the system after a peak."""
+        await self._heap.look(self._held)
+        self.bound()
+        await self._heap.look(self._held)
 
     def bound(self) -> None:
         """Count what is held, and close the largest holders while it is too much."""

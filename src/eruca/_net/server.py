@@ -185,4 +185,4 @@ class Server:
                 self.report(link, f"was closed: a request took longer than {frame_seconds} s (serverMaxFrameSeconds)")
                 link.abort()
         self._admission.forget_addresses()
-        self.settings.budget.bound()
+        await self.settings.budget.scan()

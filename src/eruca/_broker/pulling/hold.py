@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -173,15 +173,17 @@ class Holds:
             if not self._is_queued:
                 self._answer()
 
-    def _leave_queue(self, holds: Iterable[Hold], *, may_hold: bool) -> None:
-        """Remove pulls from their queues: they no longer wait for a message, only for their turn."""
-        for hold in holds:
-            key = (hold.topic, hold.queue_id)
-            queue = self._by_queue[key]
-            del queue[hold]
-            if not queue:
-                del self._by_queue[key]
-            self._ready.append((hold, may_hold))
+    def _leave_queue(self, holds: list[Hold], *, may_hold: bool) -> None:
+        """Remove pulls of one queue from it: they no longer wait for a message, only for their turn."""
+        key = (holds[0].topic, holds[0].queue_id)
+        queue = self._by_queue[key]
+        if len(holds) == len(queue):
+            # A message for everybody, of whom there may be very many.
+            del self._by_queue[key]
+        else:
+            for hold in holds:
+                del queue[hold]
+        self._ready.extend([(hold, may_hold) for hold in holds])
 
     def _answer(self) -> None:
         """Answer the pulls whose turn it is, for at most one time slice."""
