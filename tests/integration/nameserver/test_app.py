@@ -27,7 +27,7 @@ from eruca._wire.bodies import (
     TopicRouteData,
     encode_registration,
 )
-from eruca._wire.catalog import Right, build_request, decode_answer, encode_request_body
+from eruca._wire.catalog import RequestSpec, Right, build_request, decode_answer, encode_request_body
 from eruca._wire.codes import VERSION_ROUTE_STRICT_JSON, RequestCode, ResponseCode, SerializeType
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import (
@@ -430,9 +430,9 @@ async def test_two_name_servers_do_not_know_of_each_other(tmp_path: Path) -> Non
 
 
 async def test_rights_are_asked_for(tmp_path: Path) -> None:
-    def allow_reading(link: Link, command: Command, right: Right) -> None:
-        if right not in (Right.ACCOUNT, Right.INSPECT):
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"you may not: {right.name}")
+    def allow_reading(link: Link, command: Command, spec: RequestSpec) -> None:
+        if spec.right not in (Right.ACCOUNT, Right.INSPECT):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"you may not: {spec.right.name}")
 
     server = NameServer(options_in(tmp_path), authorize=allow_reading)
     await server.start()
