@@ -13,11 +13,11 @@ from typing import Any
 
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerOptions
-from eruca._client.session.calls import Credentials
 from eruca._ground.config import StoreOptions
 from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
 from eruca._wire.frame import make_request
+from eruca._wire.signature import Credentials
 from tests.integration.broker.peer import find_port
 from tests.patience import PATIENCE_S
 

@@ -24,11 +24,11 @@ from eruca import ClientOptions, PullConsumer
 from eruca._admin.session import Admin
 from eruca._broker.administering.javakeys import IGNORED
 from eruca._broker.options import BrokerOptions
-from eruca._client.session.calls import Credentials
 from eruca._ground.config import HIDDEN, StoreOptions, info_of
 from eruca._nameserver.options import NameServerOptions
 from eruca._wire.catalog import find_spec
 from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.signature import Credentials
 from eruca.errors import NoRoute
 from tests.integration.broker.conftest import excuse_new_files
 from tests.integration.broker.serving import Serving

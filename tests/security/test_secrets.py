@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib.util
 import json
 import logging
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from eruca import ClientOptions, Consumer, Producer, metrics
+from eruca._access.accountfiles import read_book
 from eruca._broker.options import BrokerOptions
 from eruca._cli.optionlist import Role, list_options
 from eruca._cli.settings import describe_settings, gather_settings
@@ -43,7 +43,7 @@ MARK = "hunter2"
 CLIENT, TOKEN, ADMIN, BROKER, NEW = (
     f"{MARK}-{who}-0123456789" for who in ("client", "token", "admin", "broker", "new")
 )
-HAS_ACCOUNTS = importlib.util.find_spec("eruca._access") is not None
+HAS_BROKER_KEYS = any(facts.key == "brokerSecretKey" for facts in list_options())
 
 
 @pytest.fixture(autouse=True)
@@ -147,9 +147,7 @@ def read_all(top: Path) -> dict[str, bytes]:
 
 
 def write_accounts(path: Path) -> list[str]:
-    """Write accounts; return the options that turn them on, or none where there are no accounts yet. Blocks."""
-    if not HAS_ACCOUNTS:
-        return []
+    """Write accounts; return the options that turn them on. Blocks."""
     path.write_text(
         "accounts:\n"
         f"- {{accessKey: administrator, secretKey: {ADMIN}, admin: true}}\n"
@@ -162,7 +160,7 @@ def write_accounts(path: Path) -> list[str]:
 
 def test_servers_at_the_highest_log_level_show_no_secret(tmp_path: Path) -> None:
     secrets = make_secrets(Role.BROKER) | make_secrets(Role.NAMESERVER)
-    if HAS_ACCOUNTS:
+    if HAS_BROKER_KEYS:
         secrets |= {"ERUCA_BROKER_ACCESS_KEY": "brokers", "ERUCA_BROKER_SECRET_KEY": BROKER}
     assert secrets
     accounts = tmp_path / "plain_acl.yml"
@@ -234,18 +232,28 @@ def test_requests_that_carry_a_secret_hide_it() -> None:
     assert "secretKey" in repr(received) and "accessKey" in repr(received)
 
 
-def test_keys_of_spark_hide_theirs(tmp_path: Path) -> None:
-    from eruca._spark.cluster import _Keys
-
-    keys = _Keys(access_key="spark", secret_key=CLIENT, security_token=TOKEN)
-    assert MARK not in repr(keys) and "spark" in repr(keys)
-    file = tmp_path / "keys.json"
-    file.write_text(json.dumps({"accessKey": "spark", "secretKey": 5, "more": CLIENT}), encoding="utf-8")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"accessKey: spark\nsecretKey: {CLIENT}: [",
+        f"accessKey: spark\nsecretKey: [{CLIENT}]",
+        f"accessKey: spark\nsecretKey: *{CLIENT}",
+        f"secretKey: {CLIENT}",
+        json.dumps({"accessKey": ["spark"], "secretKey": CLIENT}),
+    ],
+)
+def test_a_bad_file_with_keys_is_refused_without_showing_them(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys.yml"
+    file.write_text(text, encoding="utf-8")
     access = Access("127.0.0.1:9876", str(file))
-    assert MARK not in repr(access)
     with pytest.raises(ConfigError) as caught:
         access.make_client_options()
-    assert MARK not in str(caught.value)
+    assert MARK not in f"{caught.value} {caught.value!r} {access!r}"
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text("accounts:\n- " + text.replace("\n", "\n  "), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        read_book(accounts)
+    assert MARK not in f"{caught.value} {caught.value!r}"
 
 
 def test_an_option_that_changes_while_a_server_runs_cannot_be_secret() -> None:

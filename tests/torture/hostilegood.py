@@ -16,12 +16,12 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 
-from eruca._client.session.calls import Credentials
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.ext import Header
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import QueueHeader
 from eruca._wire.record import decode_records
+from eruca._wire.signature import Credentials
 from tests.integration.broker.requests import pull_header, send_header
 from tests.integration.broker.serving import read_memory
 from tests.unit.net.rawpeer import RawPeer, open_peer

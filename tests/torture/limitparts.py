@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from eruca._cli.store import raise_open_files_limit
-from eruca._client.session.calls import Credentials
 from eruca._wire.codes import RequestCode
 from eruca._wire.frame import Command, encode_command, make_request
 from eruca._wire.headers import RouteHeader
+from eruca._wire.signature import Credentials
 from tests.integration.broker.requests import EXPRESSION, HOLD, pull_header, send_header
 from tests.torture.hostileparts import LARGE, Target, open_crowd, scale, stop_reading
 from tests.unit.net.rawpeer import RawPeer, open_peer

@@ -115,6 +115,10 @@ class Link(asyncio.Protocol):
         self.local = "?"
         self.peer_host = ("", 0)
         self.is_open = False
+        #: The account of the last request that was accepted; None: none was, or there are no accounts.
+        self.account: str | None = None
+        #: The SHA-256 fingerprint of the peer's certificate, in lower-case hex digits; None: it showed none.
+        self.certificate: str | None = None
         # Loop time of the last byte in either direction.
         self.last_active = self._loop.time()
         # Loop time of the last byte received.
@@ -122,8 +126,6 @@ class Link(asyncio.Protocol):
         # The incomplete frame that the last scan saw, and since when scans have seen it.
         self._unfinished = 0
         self._unfinished_since = self.last_active
-        #: The access key with which the peer last authenticated; None if it never did.
-        self.account: str | None = None
         # Data that other packages attach to a connection, each under its own name.
         self.notes: dict[str, Any] = {}
 
