@@ -17,7 +17,7 @@ from eruca._ground.config import StoreOptions
 from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
 from eruca._net.caller import Caller
-from eruca._net.link import Link
+from eruca._net.link import Handler, Link
 from eruca._wire import headers as h
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
@@ -237,7 +237,7 @@ def _answer(link: Link, command: Command) -> bytes:
     return encode_command(command.answer(0, body=b"" if body is None else encode_json(body)))
 
 
-_CLIENT = dict.fromkeys(
+_CLIENT: dict[int, Handler] = dict.fromkeys(
     (
         RequestCode.GET_CONSUMER_RUNNING_INFO,
         RequestCode.CONSUME_MESSAGE_DIRECTLY,
@@ -290,12 +290,13 @@ async def run_filterserver(directory: Path, access: AccessOptions) -> AsyncItera
         await server.start()
         send = make_request(RequestCode.SEND_MESSAGE_V2, short(), b"first")
         assert (await caller.call(broker.standing.address, send, TIMEOUT_MS)).code == ResponseCode.SUCCESS
-
-        def digest() -> Any:
-            return encode_json(broker.offsets.snapshot()), dict(classes._groups)
-
         listening, classes = server._server, server._classes
         assert listening is not None and classes is not None
+
+        def digest() -> Any:
+            return encode_json(broker.offsets.snapshot()), dict(groups)
+
+        groups = classes._groups
         yield Guarded([server.address], set(listening.handlers), sample_filterserver(), digest, caller)
     finally:
         await caller.close()
