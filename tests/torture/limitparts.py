@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import sys
@@ -209,6 +210,8 @@ PARTS: dict[str, Callable[[Target, float], Awaitable[None]]] = {
 
 if __name__ == "__main__":
     raise_open_files_limit()
+    # It warns about every write to a connection that the server has closed, which is what servers are to do here.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     print("ready", flush=True)
     for line in sys.stdin:
         asyncio.run(PARTS[line.strip()](Target(sys.argv[1], sys.argv[2]), float(sys.argv[3])))  # type: ignore[arg-type]
