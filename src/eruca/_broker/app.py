@@ -9,6 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from eruca._access.changing import AccountHandlers, Whereabouts
+from eruca._access.control import AccessControl
+from eruca._access.options import AccessOptions
 from eruca._broker.administering.config import ConfigHandlers
 from eruca._broker.administering.groups import GroupHandlers
 from eruca._broker.administering.relays import RelayHandlers
@@ -49,6 +52,7 @@ from eruca._broker.sending.once import load_once
 from eruca._broker.sending.reply import ReplyHandlers
 from eruca._broker.sending.send import SendHandlers
 from eruca._broker.sending.sendback import SendBackHandlers
+from eruca._broker.sending.stored import read_topic
 from eruca._broker.standing import Standing
 from eruca._broker.topics import Topics
 from eruca._broker.transactions.checkback import CheckBackService
@@ -84,6 +88,7 @@ class Broker:
         *,
         clock: Clock | None = None,
         disk: FileSystem | None = None,
+        access: AccessOptions | None = None,
         progress: Progress | None = None,
         kept_options: Path | None = None,
         overridden: Mapping[str, str] | None = None,
@@ -96,6 +101,8 @@ class Broker:
         self.live = LiveOptions(options)
         #: The broker's current role, id and address.
         self.standing = Standing(options)
+        #: The accounts, and the check of every request.
+        self.access = AccessControl(access or AccessOptions())
         #: The source of time.
         self.clock = clock or SystemClock()
         self._store_options = store_options
@@ -121,6 +128,8 @@ class Broker:
             self.standing = Standing(self.options)
             self.standing.listen(self.options.port)
             # A misconfiguration is reported before anything else is started.
+            self._endings.append(self.access.stop)
+            await self.access.start()
             etcd = await self._open_etcd() if self.options.failover else None
             await self._open_store()
             await finish_in_thread(self._load_tables)
@@ -268,7 +277,7 @@ class Broker:
 
     def _build_ports(self) -> None:
         """Build the handlers, the ports that serve them, and the periodic jobs."""
-        table = HandlerTable()
+        table = HandlerTable(self.access.guard(partial(read_topic, self.store)))
         for handlers in (*self._make_client_handlers(), *self.replication.handlers, *self._make_admin_handlers()):
             handlers.register(table)
         self.ports = Ports(self.options, table, self._on_link_close)
@@ -317,9 +326,25 @@ class Broker:
             GroupHandlers(clock, groups, offsets, clients, stats, saver, locks, operators),
             ProgressHandlers(options, standing, clock, store, topics, groups, offsets, clients, stats, delays),
             RelayHandlers(options, store, topics, offsets, clients),
-            ConfigHandlers(options, standing, clock, started_ms, store, background, topics, safe, kept, overridden),
+            ConfigHandlers(
+                options,
+                standing,
+                clock,
+                started_ms,
+                store,
+                background,
+                topics,
+                safe,
+                kept,
+                overridden,
+                self.access.options,
+            ),
             RuntimeHandlers(options, clock, started_ms, store, clients, self.once, stats, delays, state),
+            AccountHandlers(self.access, clock, self._describe),
         )
+
+    def _describe(self) -> Whereabouts:
+        return Whereabouts(self.options.name, self.standing.address, self.options.cluster)
 
     def _on_link_close(self, link: Link) -> None:
         self.clients.drop_link(link)

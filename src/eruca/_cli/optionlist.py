@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
+from eruca._access.options import AccessOptions
 from eruca._broker.administering.javakeys import IGNORED
 from eruca._broker.options import BrokerOptions
 from eruca._filterserver.options import FilterServerOptions
@@ -27,6 +28,7 @@ _TYPE_NAMES: dict[Any, str] = {bool: "true or false", int: "number", str: "text"
 class Role(enum.Enum):
     """Which program reads an option."""
 
+    SERVER = "server"
     BROKER = "broker"
     NAMESERVER = "nameserver"
     FILTERSERVER = "filterserver"
@@ -47,6 +49,10 @@ class OptionFacts:
     no_effect: str = ""
     # It is declared here already, and comes with a part that is still to be built.
     coming: bool = False
+
+    def is_of(self, role: Role) -> bool:
+        """Return whether a program reads it; some are options of every server."""
+        return self.role is role or (self.role is Role.SERVER and role is not Role.CLIENT)
 
     @property
     def environment(self) -> str:
@@ -92,6 +98,7 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.BROKER, "store", StoreOptions),
     (Role.NAMESERVER, "name server", NameServerOptions),
     (Role.FILTERSERVER, "filter server", FilterServerOptions),
+    (Role.SERVER, "every server", AccessOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (
@@ -147,7 +154,7 @@ def options_of(*roles: Role) -> dict[str, OptionFacts]:
     found: dict[str, OptionFacts] = {}
     for role in roles:
         for facts in list_options():
-            if facts.role is role and not facts.coming:
+            if facts.is_of(role) and not facts.coming:
                 found.setdefault(facts.key, facts)
     return found
 

@@ -7,6 +7,8 @@ import logging
 import ssl
 from pathlib import Path
 
+from eruca._access.control import AccessControl
+from eruca._access.options import AccessOptions
 from eruca._ground.clock import Clock, SystemClock
 from eruca._ground.repeating import Repeating
 from eruca._nameserver.handlers import NameServerHandlers
@@ -14,7 +16,7 @@ from eruca._nameserver.kvconfig import KVConfig
 from eruca._nameserver.options import NameServerOptions
 from eruca._nameserver.routes import RouteTables
 from eruca._nameserver.running import RunningOptions
-from eruca._net.handlers import Authorize, ignore_unknown
+from eruca._net.handlers import ignore_unknown
 from eruca._net.link import Link
 from eruca._net.server import Server, ServerSettings
 from eruca._net.turns import find_turns
@@ -32,7 +34,7 @@ class NameServer:
         clock: Clock | None = None,
         disk: FileSystem | None = None,
         *,
-        authorize: Authorize | None = None,
+        access: AccessOptions | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         options = options or NameServerOptions()
@@ -42,7 +44,8 @@ class NameServer:
         self.kv = KVConfig(disk, Path(options.kv_config_path))
         self.running = RunningOptions(options, self._apply)
         self._handlers = NameServerHandlers(self.routes, self.kv, self.running, self._clock)
-        handlers = self._handlers.build_table(authorize)
+        self.access = AccessControl(access or AccessOptions())
+        handlers = self._handlers.build_table(self.access.guard())
         settings = ServerSettings(options.bind_address, options.listen_port, options.idle_seconds, tls=tls)
         self.server = Server(handlers.handlers, ignore_unknown, settings, on_close=self._drop_link)
         self._timers = [
@@ -61,6 +64,7 @@ class NameServer:
         """Load the key-value config and listen. A start that fails leaves nothing behind."""
         self._stopping = False
         try:
+            await self.access.start()
             await self.kv.load()
             await self.server.start()
         except BaseException:
@@ -76,6 +80,7 @@ class NameServer:
         for timer in self._timers:
             await timer.stop()
         await self.server.stop()
+        await self.access.stop()
         try:
             await self.kv.close()
         finally:

@@ -47,8 +47,8 @@ class Reply:
 
 Result: TypeAlias = Reply | Awaitable[Reply | None] | None
 TypedHandler: TypeAlias = Callable[[Request], Result]
-# Raises RequestRefused if the sender lacks the right that the catalog requires for a request.
-Authorize: TypeAlias = Callable[[Link, Command, Right], None]
+# Raises RequestRefused if the sender lacks the right that the catalog declares for a request.
+Authorize: TypeAlias = Callable[[Link, Command, RequestSpec], None]
 
 
 class HandlerTable:
@@ -60,10 +60,7 @@ class HandlerTable:
 
     def add(self, code: RequestCode, handler: TypedHandler) -> None:
         """Register a typed handler for a code."""
-        spec = find_spec(code)
-        if spec.right is Right.NOBODY:
-            raise ValueError(f"the catalog does not allow requests with {code.name}")
-        self.handlers[code] = self._guard(spec, _adapt(spec, handler))
+        self.add_raw(code, _adapt(find_spec(code), handler))
 
     def add_long(self, code: RequestCode, handler: Callable[[Request], Awaitable[Reply | None]]) -> None:
         """Register a typed handler that processes much data and builds a large response.
@@ -78,19 +75,11 @@ class HandlerTable:
         self.add(code, lambda request: InOrder(answer(request)))
 
     def add_raw(self, code: RequestCode, handler: Handler) -> None:
-        """Register a handler that decodes the command itself."""
-        self.handlers[code] = self._guard(find_spec(code), handler)
-
-    def _guard(self, spec: RequestSpec, handler: Handler) -> Handler:
-        authorize = self._authorize
-        if authorize is None:
-            return handler
-
-        def guarded(link: Link, command: Command) -> Answer:
-            authorize(link, command, spec.right)
-            return handler(link, command)
-
-        return guarded
+        """Register a handler that decodes the command itself. Raises ValueError for a code that declares no right."""
+        spec = find_spec(code)
+        if spec.right is Right.NOBODY:
+            raise ValueError(f"the catalog does not allow requests with {code!r}")
+        self.handlers[code] = handler if self._authorize is None else _guard(spec, handler, self._authorize)
 
 
 class Handlers(Protocol):
@@ -98,6 +87,28 @@ class Handlers(Protocol):
 
     def register(self, table: HandlerTable) -> None:
         """Register the handlers."""
+
+
+def _guard(spec: RequestSpec, handler: Handler, authorize: Authorize) -> Handler:
+    """Put the check of rights before a handler."""
+    has_names_in_body = spec.concerns.in_body is not None
+
+    async def answer_large(link: Link, command: Command) -> Any:
+        await run_apart(authorize, link, command, spec)
+        answer = handler(link, command)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def guarded(link: Link, command: Command) -> Answer:
+        if len(command.body) > BODY_BYTES_AT_ONCE:
+            # A signature covers the body: a millisecond for each megabyte.
+            link.need_time()
+            if has_names_in_body:
+                _check_body(command.body)
+                return InOrder(answer_large(link, command))
+        authorize(link, command, spec)
+        return handler(link, command)
+
+    return guarded
 
 
 def _adapt(spec: RequestSpec, handler: TypedHandler) -> Handler:

@@ -1,12 +1,13 @@
 """The catalog of requests: for each code its meaning, sender and receiver, header and body, answer, and the right the
-sender needs.
+sender needs, and for which topics and groups.
 
-The table is the documentation. A code that is not in it is refused; a code in it without a right is a mistake that
-a test finds.
+The table is the documentation. A code that is not in it is refused, and a server that has a handler for a code without
+a right does not start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -28,6 +29,7 @@ from eruca._wire.codecs import (
 )
 from eruca._wire.codes import VERSION_ANNOUNCED, RequestCode, ResponseCode
 from eruca._wire.command import Command, make_request
+from eruca._wire.concerns import NOTHING, Concerns, Names, ReadTopic, names_of_check, names_of_heartbeat, names_of_lock
 from eruca._wire.ext import Header
 
 
@@ -39,6 +41,7 @@ class Right(Enum):
     SUBSCRIBE = "subscribe to the topics and groups of the request"
     INSPECT = "look at the cluster: topics, groups, offsets, statistics, but no secrets"
     ADMIN = "change the cluster, or see its settings and messages"
+    UPLOAD = "upload a filter module"
     BROKER = "be a broker of this cluster"
     SERVER = "be the broker at the other end of a connection the client opened"
     NOBODY = "nobody may: the code is an unused constant"
@@ -70,6 +73,9 @@ class RequestSpec:
     meaning: str
     links: tuple[Link, ...] = ()
     right: Right
+    #: The topics and groups for which the right is needed. PUBLISH needs the permission to publish to each of them,
+    #: every other right the permission to subscribe.
+    concerns: Concerns = NOTHING
     header: type[Header] = h.EmptyHeader
     body: BodyCodec | None = None
     answer: type[Header] = h.EmptyHeader
@@ -112,6 +118,13 @@ _SENT: Final[dict[str, Any]] = {
     "answered": _STORED,
     "refusal": h.SendRefusedHeader,
 }
+# Long and one-letter name of the topic, and the topic of the record at a position.
+_LONG: Final = {"header": h.SendMessageHeader, "concerns": Concerns(topics=("topic",)), **_SENT}
+_SHORT: Final = {"header": h.SendMessageV2Header, "concerns": Concerns(topics=("b",)), **_SENT}
+_TOPIC: Final = Concerns(topics=("topic",))
+_GROUP: Final = Concerns(groups=("consumerGroup",))
+_BOTH: Final = Concerns(topics=("topic",), groups=("consumerGroup",))
+_LOCKED: Final = Concerns(in_body=names_of_lock)
 _TOPIC_LIST: Final = JsonCodec(b.TopicList)
 _KV_TABLE: Final = JsonCodec(b.KVTable)
 _OPTIONS: Final = OptionsCodec()
@@ -121,20 +134,22 @@ _RECORDS: Final = RecordsCodec()
 # fmt: off
 CATALOG: Final[dict[RequestCode, RequestSpec]] = {
     # --- sending ----------------------------------------------------------------------------------------------------
-    RequestCode.SEND_MESSAGE: _row("send a message, long names", _CB, header=h.SendMessageHeader, **_SENT),
-    RequestCode.SEND_MESSAGE_V2: _row("send a message, one-letter names", _CB, header=h.SendMessageV2Header, **_SENT),
-    RequestCode.SEND_BATCH_MESSAGE: _row("send a batch", _CB, header=h.SendMessageV2Header, **_SENT),
+    RequestCode.SEND_MESSAGE: _row("send a message, long names", _CB, **_LONG),
+    RequestCode.SEND_MESSAGE_V2: _row("send a message, one-letter names", _CB, **_SHORT),
+    RequestCode.SEND_BATCH_MESSAGE: _row("send a batch", _CB, **_SHORT),
     RequestCode.SEND_REPLY_MESSAGE: _row(
-        "send the reply to a request message, long names", _CB, header=h.SendMessageHeader, **_SENT),
+        "send the reply to a request message, long names", _CB, **_LONG),
     RequestCode.SEND_REPLY_MESSAGE_V2: _row(
-        "send the reply to a request message, one-letter names", _CB, header=h.SendMessageV2Header, **_SENT),
+        "send the reply to a request message, one-letter names", _CB, **_SHORT),
     RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: _row(
         "bring a reply to the client that asked", _BC,
         right=Right.SERVER, header=h.PushReplyHeader, body=PayloadCodec()),
     RequestCode.CONSUMER_SEND_MSG_BACK: _row(
-        "give a message back to be delivered again later", _CB, right=Right.SUBSCRIBE, header=h.SendBackHeader),
+        "give a message back to be delivered again later", _CB, right=Right.SUBSCRIBE, header=h.SendBackHeader,
+        concerns=Concerns(groups=("group",), position="offset")),
     RequestCode.END_TRANSACTION: _row(
-        "decide a half message", _CB, right=Right.PUBLISH, header=h.EndTransactionHeader),
+        "decide a half message", _CB, right=Right.PUBLISH, header=h.EndTransactionHeader,
+        concerns=Concerns(position="position")),
     RequestCode.CHECK_TRANSACTION_STATE: _row(
         "what became of this half message?", _BC, right=Right.SERVER, header=h.CheckTransactionHeader, body=_RECORD),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: _row(
@@ -142,44 +157,50 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
 
     # --- consuming --------------------------------------------------------------------------------------------------
     RequestCode.PULL_MESSAGE: _row(
-        "pull messages of a queue", _CB, right=Right.SUBSCRIBE, header=h.PullMessageHeader,
+        "pull messages of a queue", _CB, _CF, right=Right.SUBSCRIBE, concerns=_BOTH, header=h.PullMessageHeader,
         answer=h.PullMessageAnswerHeader, answer_body=_RECORDS, answered=_PULLED),
     RequestCode.QUERY_MESSAGE: _row(
-        "find messages by key", _CB, right=Right.SUBSCRIBE, header=h.QueryMessageHeader,
+        "find messages by key", _CB, right=Right.SUBSCRIBE, concerns=_TOPIC, header=h.QueryMessageHeader,
         answer=h.QueryMessageAnswerHeader, answer_body=_RECORDS, answered=_QUERIED),
     RequestCode.VIEW_MESSAGE_BY_ID: _row(
         "fetch the message at a position of the log", _CB, right=Right.SUBSCRIBE, header=h.ViewMessageHeader,
-        answer_body=_RECORD),
+        concerns=Concerns(position="offset"), answer_body=_RECORD),
     RequestCode.QUERY_CONSUMER_OFFSET: _row(
         "the offset of a group in a queue", _CB, right=Right.SUBSCRIBE, header=h.QueryConsumerOffsetHeader,
-        answer=h.OffsetAnswerHeader),
+        concerns=_BOTH, answer=h.OffsetAnswerHeader),
     RequestCode.UPDATE_CONSUMER_OFFSET: _row(
-        "commit the offset of a group in a queue", _CB, right=Right.SUBSCRIBE, header=h.UpdateConsumerOffsetHeader),
+        "commit the offset of a group in a queue", _CB, right=Right.SUBSCRIBE, header=h.UpdateConsumerOffsetHeader,
+        concerns=_BOTH),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _row(
         "the offset of a queue at a store time", _CB, right=Right.SUBSCRIBE, header=h.SearchOffsetHeader,
-        answer=h.OffsetAnswerHeader),
+        concerns=_TOPIC, answer=h.OffsetAnswerHeader),
     RequestCode.GET_MAX_OFFSET: _row(
-        "the end of a queue", _CB, right=Right.SUBSCRIBE, header=h.QueueHeader, answer=h.OffsetAnswerHeader),
+        "the end of a queue", _CB, right=Right.SUBSCRIBE, concerns=_TOPIC, header=h.QueueHeader,
+        answer=h.OffsetAnswerHeader),
     RequestCode.GET_MIN_OFFSET: _row(
-        "the beginning of a queue", _CB, right=Right.SUBSCRIBE, header=h.QueueHeader, answer=h.OffsetAnswerHeader),
+        "the beginning of a queue", _CB, right=Right.SUBSCRIBE, concerns=_TOPIC, header=h.QueueHeader,
+        answer=h.OffsetAnswerHeader),
     RequestCode.GET_EARLIEST_MSG_STORETIME: _row(
-        "the store time of the first message of a queue", _CB, right=Right.SUBSCRIBE, header=h.QueueHeader,
-        answer=h.TimestampAnswerHeader),
+        "the store time of the first message of a queue", _CB, right=Right.SUBSCRIBE, concerns=_TOPIC,
+        header=h.QueueHeader, answer=h.TimestampAnswerHeader),
     RequestCode.LOCK_BATCH_MQ: _row(
-        "lock queues for ordered consuming", _CB, right=Right.SUBSCRIBE, body=JsonCodec(b.LockBody),
+        "lock queues for ordered consuming", _CB, right=Right.SUBSCRIBE, concerns=_LOCKED, body=JsonCodec(b.LockBody),
         answer_body=JsonCodec(b.LockedBody)),
-    RequestCode.UNLOCK_BATCH_MQ: _row("unlock queues", _CB, right=Right.SUBSCRIBE, body=JsonCodec(b.LockBody)),
+    RequestCode.UNLOCK_BATCH_MQ: _row(
+        "unlock queues", _CB, right=Right.SUBSCRIBE, concerns=_LOCKED, body=JsonCodec(b.LockBody)),
 
     # --- clients and their groups -----------------------------------------------------------------------------------
-    # A heartbeat with consumer groups needs SUBSCRIBE on each; the broker finds them in the body.
+    # Any account may send these two, but only for groups that it may consume as.
     RequestCode.HEART_BEAT: _row(
-        "a client is alive and in these groups", _CB, right=Right.ACCOUNT, body=HeartbeatCodec()),
+        "a client is alive and in these groups", _CB, right=Right.ACCOUNT, body=HeartbeatCodec(),
+        concerns=Concerns(in_body=names_of_heartbeat)),
     RequestCode.UNREGISTER_CLIENT: _row(
-        "a client leaves its groups", _CB, right=Right.ACCOUNT, header=h.UnregisterClientHeader),
+        "a client leaves its groups", _CB, right=Right.ACCOUNT, concerns=_GROUP, header=h.UnregisterClientHeader),
     RequestCode.CHECK_CLIENT_CONFIG: _row(
-        "can the broker read this expression?", _CB, right=Right.SUBSCRIBE, body=JsonCodec(b.CheckClientBody)),
+        "can the broker read this expression?", _CB, right=Right.SUBSCRIBE, body=JsonCodec(b.CheckClientBody),
+        concerns=Concerns(in_body=names_of_check)),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _row(
-        "the clients in a consumer group", _CB, right=Right.SUBSCRIBE, header=h.ConsumerGroupHeader,
+        "the clients in a consumer group", _CB, right=Right.SUBSCRIBE, concerns=_GROUP, header=h.ConsumerGroupHeader,
         answer_body=JsonCodec(b.ConsumerIds)),
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _row(
         "the members of a group changed: rebalance", _BC, right=Right.SERVER, header=h.ConsumerGroupHeader),
@@ -329,7 +350,8 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
         "a filter server is alive", _FB, right=Right.BROKER, header=h.RegisterFilterServerHeader,
         answer=h.RegisterFilterServerAnswerHeader),
     RequestCode.REGISTER_MESSAGE_FILTER_CLASS: _row(
-        "upload a filter class", _CF, right=Right.ADMIN, header=h.RegisterFilterClassHeader, body=PayloadCodec()),
+        "upload a filter class", _CF, right=Right.UPLOAD, concerns=_BOTH, header=h.RegisterFilterClassHeader,
+        body=PayloadCodec()),
 
     # --- constants ----------------------------------------------------------------------------------------------------
     RequestCode.QUERY_BROKER_OFFSET: _unused("the end of a broker's log"),
@@ -353,6 +375,28 @@ def find_spec(code: int) -> RequestSpec:
     """Look up a request code; an unknown one is UNKNOWN, which nobody may send."""
     # An int finds its enum member: both are equal and have the same hash.
     return CATALOG.get(code, UNKNOWN)  # type: ignore[call-overload, no-any-return]
+
+
+def find_names(
+    spec: RequestSpec, command: Command, ext: Mapping[str, str], read_topic: ReadTopic | None = None
+) -> Names:
+    """Find the topics and groups that a request concerns; `ext` are its header fields as texts. Raises WireError.
+
+    `read_topic` reads the log, at servers that have one.
+    """
+    concerns = spec.concerns
+    topics = tuple([ext[field] for field in concerns.topics if field in ext])
+    groups = tuple([ext[field] for field in concerns.groups if field in ext])
+    if concerns.position and read_topic is not None:
+        # As the handler reads it: a number can be written in more than one way.
+        position = getattr(command.decode_header(spec.header), concerns.position)
+        topic = read_topic(position)
+        if topic is not None:
+            topics = (*topics, topic)
+    if concerns.in_body is not None and (body := _decode_body(command, spec.body, None)) is not None:
+        named = concerns.in_body(body)
+        return Names(topics + named.topics, groups + named.groups)
+    return Names(topics, groups)
 
 
 def decode_request(command: Command) -> tuple[Header | None, Any]:

@@ -9,7 +9,11 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
+
+from eruca._wire.command import Command
+from eruca._wire.ext import Header, encode_ext
 
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
@@ -53,3 +57,24 @@ def verify(ext: Mapping[str, str | None], body: bytes | None, secret_key: str) -
 
 def _matches(content: bytes, secret_key: str, given: bytes) -> bool:
     return hmac.compare_digest(sign_content(content, secret_key).encode("ascii"), given)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Signs requests."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str = field(default="", repr=False)
+
+    def sign(self, command: Command) -> None:
+        """Add the account and the signature to a request."""
+        extra = {ACCESS_KEY: self.access_key}
+        if self.security_token:
+            extra[SECURITY_TOKEN] = self.security_token
+        header = command.ext
+        ext = encode_ext(header, extra=extra) if isinstance(header, Header) else {**command.ext_dict(), **extra}
+        # Servers do not include this mark in the signature.
+        signed = {name: text for name, text in ext.items() if name != UNIQUE_KEY_QUERY}
+        ext[SIGNATURE] = sign(signed, command.body, self.secret_key)
+        command.ext = ext

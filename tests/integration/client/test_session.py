@@ -11,7 +11,6 @@ import pytest
 
 from eruca._client.options import ClientOptions
 from eruca._client.produce.producer import Producer
-from eruca._client.session.calls import Credentials
 from eruca._client.session.session import _SESSIONS, Session
 from eruca._nameserver.app import NameServer
 from eruca.errors import ConfigError
@@ -243,8 +242,3 @@ async def test_a_farewell_waits_for_the_heartbeat_before_it(
     await leaving
     assert len(peer.heartbeats) == before + 1 and not turn.locked()
     assert peer.goodbyes
-
-
-def test_a_secret_does_not_show_in_the_repr_of_credentials() -> None:
-    shown = repr(Credentials("shop", "hunter2", "token3"))
-    assert ("shop" in shown, "hunter2" in shown, "token3" in shown) == (True, False, False)

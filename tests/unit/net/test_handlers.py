@@ -20,7 +20,7 @@ from eruca._net.handlers import (
 )
 from eruca._net.link import Answer, Link
 from eruca._wire.bodies import ConsumerData, DataVersion, HeartbeatData, KVTable, TopicRouteData, decode_json
-from eruca._wire.catalog import Right, build_request, decode_answer
+from eruca._wire.catalog import RequestSpec, Right, build_request, decode_answer, find_names
 from eruca._wire.codes import VERSION_ROUTE_STRICT_JSON, RequestCode, ResponseCode, SerializeType
 from eruca._wire.frame import Command, encode_command, make_request
 from eruca._wire.headers import (
@@ -138,9 +138,9 @@ def test_reply_without_header_has_no_ext_and_an_empty_header_has_an_empty_one() 
 async def test_right_of_the_catalog_is_asked_for_before_the_handler() -> None:
     asked: list[tuple[int, Right]] = []
 
-    def authorize(link: Link, command: Command, right: Right) -> None:
-        asked.append((command.code, right))
-        if right is Right.ADMIN:
+    def authorize(link: Link, command: Command, spec: RequestSpec) -> None:
+        asked.append((command.code, spec.right))
+        if spec.right is Right.ADMIN:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "only an administrator may")
 
     def never(request: Request) -> Reply:
@@ -163,8 +163,41 @@ async def test_right_of_the_catalog_is_asked_for_before_the_handler() -> None:
 
 
 def test_code_that_nobody_may_send_gets_no_handler() -> None:
+    table = HandlerTable()
     with pytest.raises(ValueError, match="SUSPEND_CONSUMER"):
-        HandlerTable().add(RequestCode.SUSPEND_CONSUMER, lambda request: Reply())
+        table.add(RequestCode.SUSPEND_CONSUMER, lambda request: Reply())
+    with pytest.raises(ValueError, match="GET_BROKER_CLUSTER_ACL_CONFIG"):
+        table.add_raw(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, lambda link, command: None)
+    assert not table.handlers
+
+
+async def test_rights_of_a_large_body_are_checked_before_its_handler() -> None:
+    checked: list[int] = []
+    handled: list[int] = []
+
+    def authorize(link: Link, command: Command, spec: RequestSpec) -> None:
+        names = find_names(spec, command, command.ext_dict())
+        checked.append(len(names.groups))
+        if "no" in names.groups:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "not this group")
+
+    def take(request: Request) -> Reply:
+        handled.append(len(request.body.consumer_data_set))
+        return Reply()
+
+    def beat(*more: str) -> Command:
+        groups = [*[f"group-{number}-{'x' * 100}" for number in range(1000)], *more]
+        data = HeartbeatData(client_id="c", consumer_data_set=[ConsumerData(group_name=name) for name in groups])
+        return build_request(RequestCode.HEART_BEAT, None, data, opaque=len(groups))
+
+    table = HandlerTable(authorize)
+    table.add(RequestCode.HEART_BEAT, take)
+    async with run_server(table.handlers, refuse_unknown) as server, open_peer(server.port) as peer:
+        allowed = await peer.ask(beat())
+        refused = await peer.ask(beat("no"))
+    assert allowed.code == ResponseCode.SUCCESS
+    assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, "not this group")
+    assert (checked, handled) == ([1000, 1001], [1000])
 
 
 async def test_unknown_codes() -> None:

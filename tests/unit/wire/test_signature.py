@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca._wire.signature import SIGNATURE, UNIQUE_KEY_QUERY, build_content, sign, sign_content, verify
+from eruca._wire.signature import SIGNATURE, UNIQUE_KEY_QUERY, Credentials, build_content, sign, sign_content, verify
 
 EXT = {"topic": "TopicX", "AccessKey": "rocketmq2", "queueId": "0"}
 
@@ -49,3 +49,8 @@ def test_what_is_signed_verifies_and_nothing_else(ext: dict[str, str], body: byt
 def test_no_signature_does_not_verify() -> None:
     assert not verify({**EXT}, None, "12345678")
     assert not verify({**EXT, SIGNATURE: None}, None, "12345678")
+
+
+def test_a_secret_does_not_show_in_the_repr_of_credentials() -> None:
+    shown = repr(Credentials("shop", "hunter2", "token3"))
+    assert ("shop" in shown, "hunter2" in shown, "token3" in shown) == (True, False, False)

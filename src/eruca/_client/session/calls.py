@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -22,7 +22,6 @@ from eruca._wire.bodies import (
 )
 from eruca._wire.catalog import build_request, decode_answer
 from eruca._wire.codes import RequestCode, ResponseCode
-from eruca._wire.ext import Header, encode_ext
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import (
     ConsumerGroupHeader,
@@ -40,7 +39,7 @@ from eruca._wire.headers import (
     ViewMessageHeader,
 )
 from eruca._wire.record import DamagedRecord, Record, decode_readable, decode_records
-from eruca._wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, sign
+from eruca._wire.signature import Credentials
 from eruca.errors import ErucaError, NetError, RequestRefused, WireError
 
 _HINTS = {
@@ -98,27 +97,6 @@ class PulledBytes:
     next_offset: int
     min_offset: int
     max_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """Signs requests."""
-
-    access_key: str
-    secret_key: str = field(repr=False)
-    security_token: str = field(default="", repr=False)
-
-    def sign(self, command: Command) -> None:
-        """Add the account and the signature to a request."""
-        extra = {ACCESS_KEY: self.access_key}
-        if self.security_token:
-            extra[SECURITY_TOKEN] = self.security_token
-        header = command.ext
-        ext = encode_ext(header, extra=extra) if isinstance(header, Header) else {**command.ext_dict(), **extra}
-        # Servers do not include this mark in the signature.
-        signed = {name: text for name, text in ext.items() if name != UNIQUE_KEY_QUERY}
-        ext[SIGNATURE] = sign(signed, command.body, self.secret_key)
-        command.ext = ext
 
 
 def explain_refusal(answer: Command, who: str) -> RequestRefused:

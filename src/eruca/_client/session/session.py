@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from eruca._client.options import ClientOptions, check_nameservers
-from eruca._client.session.calls import Calls, Credentials
+from eruca._client.session.calls import Calls
 from eruca._client.session.outages import Outages
 from eruca._client.session.routes import Routes
 from eruca._client.session.uploads import Uploads
@@ -44,6 +44,7 @@ from eruca._wire.ids import UniqueIds
 from eruca._wire.names import INNER_PRODUCER_GROUP, MASTER_ID
 from eruca._wire.properties import PGROUP
 from eruca._wire.record import Record
+from eruca._wire.signature import Credentials
 from eruca.errors import ClientClosed, ErucaError, RequestRefused
 
 log = logging.getLogger(__name__)
