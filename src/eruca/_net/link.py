@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 from eruca._ground.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX
 from eruca._net.answers import InOrder, LongAnswer, NotNow, encode_refusal
 from eruca._net.calls import Calls
+from eruca._net.certificates import read_fingerprint
 from eruca._net.outbox import GATHERED_FRAME_BYTES_MAX, GATHERED_FRAMES_MAX, Outbox
 from eruca._net.turns import find_turns
 from eruca._wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
@@ -107,6 +108,8 @@ class Link(asyncio.Protocol):
         self.peer = "?"
         self.local = "?"
         self.peer_host = ("", 0)
+        #: SHA-256 fingerprint of the peer's certificate, in lower-case hex; None without TLS or without a certificate.
+        self.certificate: str | None = None
         self.is_open = False
         # Loop time of the last byte in either direction.
         self.last_active = self._loop.time()
@@ -122,6 +125,7 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer, self.peer_host = _name(transport.get_extra_info("peername"))
         self.local, _ = _name(transport.get_extra_info("sockname"))
+        self.certificate = read_fingerprint(transport)
         self._outbox.open(self._transport, to_client=self._serves)
         self.is_open = True
         self._owner.on_open(self)
