@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from eruca._ground.repeating import Repeating
 from eruca._net.certificates import list_own_names, make_self_signed
@@ -69,8 +69,27 @@ class Tls:
             raise ConfigError("Tls(key=...) needs a certificate", hint="pass certificate= too")
 
 
-# What callers accept: a context is used as it is.
-TlsChoice: TypeAlias = Tls | ssl.SSLContext
+# What clients accept: a context is used as it is; True means TLS as the environment describes it.
+TlsChoice: TypeAlias = Tls | ssl.SSLContext | bool | None
+
+
+def read_tls_environment(*, enabled: bool = False, **given: Any) -> Tls | None:
+    """Return how clients use TLS by the environment: ERUCA_TLS, ERUCA_TLS_CA, ERUCA_TLS_CERT, ERUCA_TLS_KEY.
+
+    A file alone enables it too. `enabled` and what is `given` take precedence.
+    """
+    switch = os.environ.get("ERUCA_TLS", "").strip().lower()
+    if switch not in ("", "true", "false"):
+        raise ConfigError(f"ERUCA_TLS={switch}: expected true or false")
+    files = {
+        "ca": os.environ.get("ERUCA_TLS_CA", ""),
+        "certificate": os.environ.get("ERUCA_TLS_CERT", ""),
+        "key": os.environ.get("ERUCA_TLS_KEY", ""),
+    }
+    is_on = switch == "true" or (not switch and any(files.values()))
+    if not (enabled or given or is_on):
+        return None
+    return Tls(**{**files, **given})
 
 
 def make_client_context(tls: Tls) -> ssl.SSLContext:
@@ -88,19 +107,6 @@ def make_client_context(tls: Tls) -> ssl.SSLContext:
     if tls.certificate:
         _load_pair(context, certificate, Path(tls.key or certificate), tls.key_password)
     return context
-
-
-def choose_outgoing(options: TlsOptions) -> Tls | None:
-    """Return how a server connects to other servers; None: without TLS."""
-    if not options.outgoing:
-        return None
-    return Tls(
-        ca=options.outgoing_trust,
-        certificate=options.outgoing_certificate,
-        key=options.outgoing_key,
-        key_password=options.outgoing_key_password,
-        verify=options.outgoing_verify,
-    )
 
 
 def explain_failure(error: OSError) -> str:
@@ -282,12 +288,17 @@ class ServerTls:
 class OutgoingTls:
     """What the outgoing connections of one caller need for TLS."""
 
-    def __init__(self, tls: TlsChoice) -> None:
+    def __init__(self, tls: Tls | ssl.SSLContext) -> None:
         self._given = tls if isinstance(tls, ssl.SSLContext) else None
         self._trouble = ""
         if isinstance(tls, Tls):
             chosen = tls
             self._kept = KeptContext(lambda: make_client_context(chosen), (tls.ca, tls.certificate, tls.key))
+
+    @classmethod
+    def choose(cls, tls: TlsChoice) -> Self | None:
+        """Return what a client needs that was told to use TLS like this; None: without TLS."""
+        return cls(tls) if isinstance(tls, Tls | ssl.SSLContext) else None
 
     async def get_context(self) -> ssl.SSLContext:
         """Return the context for a new connection. Raises ConfigError if there is none and a file cannot be used.
@@ -309,3 +320,18 @@ class OutgoingTls:
                     log.warning("%s; the certificates read before stay in use", error)
         assert kept.context is not None
         return kept.context
+
+
+def open_outgoing(options: TlsOptions) -> OutgoingTls | None:
+    """Return what a server needs to connect to other servers; None: without TLS."""
+    if not options.outgoing:
+        return None
+    return OutgoingTls(
+        Tls(
+            ca=options.outgoing_trust,
+            certificate=options.outgoing_certificate,
+            key=options.outgoing_key,
+            key_password=options.outgoing_key_password,
+            verify=options.outgoing_verify,
+        )
+    )
