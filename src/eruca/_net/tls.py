@@ -109,12 +109,12 @@ def make_client_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def explain_failure(error: OSError) -> str:
+def explain_failure(error: Exception) -> str:
     """Say why a connection or a handshake failed, without the names that OpenSSL has for it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+        return (error.reason or str(error)).replace("_", " ").lower()
     return str(error) or type(error).__name__
 
 
