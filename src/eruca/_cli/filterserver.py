@@ -13,6 +13,7 @@ from eruca._cli.settings import Settings, build_access_options, choose_told_addr
 from eruca._filterserver.app import FilterServer
 from eruca._filterserver.options import FilterServerOptions
 from eruca._net.addresses import check_addresses
+from eruca._net.tlsoptions import TlsOptions
 
 
 @add_server_options(Role.FILTERSERVER)
@@ -54,11 +55,12 @@ def filterserver(
     """
     access = build_access_options(settings, Path())
     options = _build(settings, host, access, insecure=insecure)
+    tls = settings.build(TlsOptions)
     if print_config:
-        print_settings(settings, output, options, access)
+        print_settings(settings, output, options, access, tls)
         return
     start_logs(settings, options.log_level, log_json)
-    server = FilterServer(options, access=access)
+    server = FilterServer(options, access=access, tls=tls)
     hint = "another process has the port; leave out --listen-port to take any"
 
     def say() -> None:

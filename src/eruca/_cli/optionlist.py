@@ -17,6 +17,7 @@ from eruca._broker.options import BrokerOptions
 from eruca._filterserver.options import FilterServerOptions
 from eruca._ground.config import OptionInfo, StoreOptions, info_of
 from eruca._nameserver.options import NameServerOptions
+from eruca._net.tlsoptions import TlsOptions
 
 ENVIRONMENT_PREFIX = "ERUCA_"
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -32,6 +33,8 @@ class Role(enum.Enum):
     BROKER = "broker"
     NAMESERVER = "nameserver"
     FILTERSERVER = "filterserver"
+    # Each of the three.
+    SERVER = "server"
     CLIENT = "client"
 
 
@@ -99,6 +102,7 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.NAMESERVER, "name server", NameServerOptions),
     (Role.FILTERSERVER, "filter server", FilterServerOptions),
     (Role.SERVER, "every server", AccessOptions),
+    (Role.SERVER, "every server", TlsOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (

@@ -38,6 +38,8 @@ from eruca._core.replication.replica import (
 from eruca._ground.config import FlushMode
 from eruca._ground.limits import HA_CHECK_BYTES_MAX
 from eruca._ground.repeating import Repeating
+from eruca._net.dialing import dial
+from eruca._net.tls import OutgoingTls
 from eruca._store.flush import GroupCommit
 from eruca._store.lineage.replicalog import ReplicaLog
 from eruca._store.messagestore import MessageStore
@@ -121,6 +123,8 @@ class Follower:
     _reads: ReadLimit
     _agreement: Agreement
     _find_master: FindMaster
+    # How it connects to the master; None: without TLS.
+    _tls: OutgoingTls | None = None
 
     def __post_init__(self) -> None:
         self._following = Repeating(
@@ -241,20 +245,19 @@ class Follower:
         assert self._loop is not None
         plan = await self._agreement.prepare(self._find_master)
         self._reads.cut(plan.position)
-        host, _, port = plan.address.rpartition(":")
+        is_fenced = plan.epoch is not None
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                _, link = await self._loop.create_connection(
-                    lambda: MasterLink(self, fenced=plan.epoch is not None), host.strip("[]"), int(port)
-                )
-        except (OSError, ValueError, OverflowError, TimeoutError) as error:
-            why = "no answer" if isinstance(error, TimeoutError) else str(error)
+            # The port for slaves of a Java broker never uses TLS.
+            tls = self._tls if is_fenced else None
+            link = await dial(lambda: MasterLink(self, fenced=is_fenced), plan.address, tls, _CONNECT_SECONDS)
+        except ConnectFailed as error:
+            why = error.args[0]
             raise ConnectFailed(f"cannot connect to the master's port for slaves at {plan.address}: {why}") from error
         self._link = link
         self._epoch = plan.epoch or 0
         self._lag.forget()
         self._is_lag_noted = False
-        kind = "fenced" if plan.epoch is not None else "classic"
+        kind = "fenced" if is_fenced else "classic"
         log.log(
             logging.DEBUG if self._is_failing else logging.INFO,
             "connected to the master at %s (%s), the log continues at %d",

@@ -28,6 +28,7 @@ from eruca._ground.repeating import Repeating
 from eruca._net.addresses import NameServers
 from eruca._net.caller import Caller
 from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._net.tls import OutgoingTls
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -107,7 +108,10 @@ class Session:
         table = HandlerTable()
         self._register(table)
         self.caller = Caller(
-            table.handlers, tls=options.tls, calls_max=options.calls_max, on_close=self._on_connection_lost
+            table.handlers,
+            tls=OutgoingTls.choose(options.tls),
+            calls_max=options.calls_max,
+            on_close=self._on_connection_lost,
         )
         credentials = None
         if options.access_key:
