@@ -1,4 +1,5 @@
-"""Metrics of this process: `CLIENT` has those of producers and consumers, `BROKER` those of a broker that runs in it.
+"""Metrics of this process: `CLIENT` has those of producers and consumers, `BROKER` those of a broker that runs in it,
+and `SERVER` what peers of its servers use of each limit.
 
 >>> import prometheus_client
 >>> prometheus_client.REGISTRY.register(PrometheusCollector(CLIENT))
@@ -6,6 +7,6 @@
 
 from __future__ import annotations
 
-from eruca._observe.metrics import BROKER, CLIENT, PrometheusCollector, Registry
+from eruca._observe.metrics import BROKER, CLIENT, SERVER, PrometheusCollector, Registry
 
-__all__ = ["BROKER", "CLIENT", "PrometheusCollector", "Registry"]
+__all__ = ["BROKER", "CLIENT", "SERVER", "PrometheusCollector", "Registry"]

@@ -17,6 +17,7 @@ from tests.crash.scenarios import SCENARIOS, Scenario, find_scenarios
 from tests.torture.delivery import forget as forget_delivery
 from tests.torture.delivery import torture as run_delivery
 from tests.torture.hostile import torture as run_hostile
+from tests.torture.limits import torture as run_limits
 from tests.torture.replication import PARTS as REPLICATION_PARTS
 from tests.torture.replication import forget as forget_replication
 from tests.torture.replication import run_part as run_replication_part
@@ -33,6 +34,7 @@ STORIES = {
     "slow-handler": run_slow_handler,
     "delivery": run_delivery,
     "hostile": run_hostile,
+    "limits": run_limits,
     "send-soon": run_send_soon,
     "spark": run_spark,
     "replication": run_replication,

@@ -114,9 +114,9 @@ def start_module(*command: str) -> subprocess.Popen[str]:
 class Attacking:
     """The parts in their process, with low priority as if they ran on another machine."""
 
-    def __init__(self, serving: Serving, size: float) -> None:
-        module = [sys.executable, "-m", "tests.torture.hostileparts"]
-        self._process = start_module("nice", "-n", "19", *module, serving.broker, serving.names, str(size))
+    def __init__(self, serving: Serving, size: float, module: str = "tests.torture.hostileparts") -> None:
+        command = [sys.executable, "-m", module, serving.broker, serving.names, str(size)]
+        self._process = start_module("nice", "-n", "19", *command)
         self._expect("ready")
 
     def run(self, name: str) -> None:
@@ -153,9 +153,10 @@ class Spinning:
 class Measuring:
     """The good client, in its process."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, *keys: str) -> None:
+        """`keys` are those of its account, if it has one."""
         module = [sys.executable, "-m", "tests.torture.hostilegood"]
-        self._process = start_module(*module, serving.broker, serving.names, str(serving.process.pid))
+        self._process = start_module(*module, serving.broker, serving.names, str(serving.process.pid), *keys)
 
     def take(self) -> Measured:
         """What was measured since the last time; blocks."""
@@ -179,32 +180,43 @@ def make_row(name: str, measured: Measured, seconds: float) -> Row:
     return Row(name, max(measured.pings_ms, default=float("inf")), measured.memory, p99, seconds, problems)
 
 
+async def measure_idle(measuring: Measuring, size: float) -> Row:
+    """What the good client sees of servers that nobody else uses, while others take the rest of the machine."""
+    await asyncio.sleep(min(1.0, _IDLE_S * size))  # connected and warm
+    spinning = await asyncio.to_thread(Spinning)
+    try:
+        await asyncio.to_thread(measuring.take)
+        await asyncio.sleep(_IDLE_S * max(0.3, size))
+        idle = make_row("idle", await asyncio.to_thread(measuring.take), _IDLE_S)
+    finally:
+        await asyncio.to_thread(spinning.end)
+    print(idle.summarise(), flush=True)
+    return idle
+
+
+async def measure_part(name: str, measuring: Measuring, attacking: Attacking) -> Row:
+    """What it sees during one part."""
+    await asyncio.to_thread(measuring.take)
+    began = time.monotonic()
+    await asyncio.to_thread(attacking.run, name)
+    row = make_row(name, await asyncio.to_thread(measuring.take), time.monotonic() - began)
+    print(row.summarise(), flush=True)
+    return row
+
+
 async def run_parts(serving: Serving, names: list[str], size: float, deadline: float | None) -> tuple[Row, list[Row]]:
     """Run parts one after the other; returns what was measured while idle, and during each part."""
     measuring = await asyncio.to_thread(Measuring, serving)
     attacking = await asyncio.to_thread(Attacking, serving, size)
     try:
-        await asyncio.sleep(min(1.0, _IDLE_S * size))  # connected and warm
-        spinning = await asyncio.to_thread(Spinning)
-        try:
-            await asyncio.to_thread(measuring.take)
-            await asyncio.sleep(_IDLE_S * max(0.3, size))
-            idle = make_row("idle", await asyncio.to_thread(measuring.take), _IDLE_S)
-        finally:
-            await asyncio.to_thread(spinning.end)
-        print(idle.summarise(), flush=True)
+        idle = await measure_idle(measuring, size)
         rows = []
         for name in names:
             if deadline is not None and time.monotonic() >= deadline:
                 print(f"  {name}: not run, the time is over")
                 continue
-            await asyncio.to_thread(measuring.take)
-            began = time.monotonic()
-            await asyncio.to_thread(attacking.run, name)
+            rows.append(await measure_part(name, measuring, attacking))
             await check_well(serving)
-            row = make_row(name, await asyncio.to_thread(measuring.take), time.monotonic() - began)
-            rows.append(row)
-            print(row.summarise(), flush=True)
     finally:
         await asyncio.to_thread(attacking.end)
         await asyncio.to_thread(measuring.end)

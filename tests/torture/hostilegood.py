@@ -1,8 +1,8 @@
-"""The well-behaved client during attacks, as a process: `python -m tests.torture.hostilegood BROKER NAMES PID`.
+"""The well-behaved client during attacks, as a process: `python -m tests.torture.hostilegood BROKER NAMES PID [KEYS]`.
 
 It sends both servers a small request every few milliseconds, each on a separate connection, alternately sends and pulls
 a message on another, and watches the memory of the server. For each line `end` on standard input it writes what it
-measured since the last one, as JSON.
+measured since the last one, as JSON. With an access key and a secret key it signs its requests.
 
 Time in which this process did not run, or the server's loop waited for a processor, is subtracted: on a busy machine
 that is not the server's silence.
@@ -17,9 +17,11 @@ import time
 from dataclasses import asdict, dataclass, field
 
 from eruca._wire.codes import RequestCode, ResponseCode
-from eruca._wire.frame import make_request
+from eruca._wire.ext import Header
+from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import QueueHeader
 from eruca._wire.record import decode_records
+from eruca._wire.signature import Credentials
 from tests.integration.broker.requests import pull_header, send_header
 from tests.integration.broker.serving import read_memory
 from tests.unit.net.rawpeer import RawPeer, open_peer
@@ -46,8 +48,9 @@ class Measured:
 class GoodClient:
     """Measures, part by part."""
 
-    def __init__(self, broker: str, names: str, pid: int) -> None:
+    def __init__(self, broker: str, names: str, pid: int, account: Credentials | None = None) -> None:
         self._broker, self._names, self._pid = broker, names, pid
+        self._account = account
         self.now = Measured()
         # Seconds in which this process did not run, all together.
         self._own_stalls = 0.0
@@ -101,23 +104,29 @@ class GoodClient:
             self._own_stalls += max(0.0, late)
             self.now.own_stall_ms = max(self.now.own_stall_ms, 1000 * late)
 
+    def _make(self, code: int, header: Header | None, body: bytes = b"", opaque: int = 1) -> Command:
+        request = make_request(code, header, body, opaque=opaque)
+        if self._account is not None:
+            self._account.sign(request)
+        return request
+
     async def _ping(self, peer: RawPeer, code: RequestCode, header: QueueHeader | None) -> None:
         number = 0
         while True:
             number += 1
             began = self._begin()
             async with asyncio.timeout(_PATIENCE_S):
-                await peer.ask(make_request(code, header, opaque=number))
+                await peer.ask(self._make(code, header, opaque=number))
             self.now.pings_ms.append(await self._end(began))
             await asyncio.sleep(_PING_S)
 
     async def _work(self, peer: RawPeer) -> None:
         while True:
             began = self._begin()
-            sent = await peer.ask(make_request(RequestCode.SEND_MESSAGE_V2, send_header("Good"), b"good", opaque=1))
+            sent = await peer.ask(self._make(RequestCode.SEND_MESSAGE_V2, send_header("Good"), b"good"))
             assert sent.code == ResponseCode.SUCCESS, f"{sent.code} {sent.remark}"
             header = pull_header("Good", queue_offset=int(sent.ext_dict()["queueOffset"]))
-            pulled = await peer.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=2))
+            pulled = await peer.ask(self._make(RequestCode.PULL_MESSAGE, header, opaque=2))
             assert next(iter(decode_records(pulled.body))).body == b"good"
             self.now.rounds_ms.append(await self._end(began))
             await asyncio.sleep(_PAUSE_S)
@@ -138,4 +147,5 @@ def read_waited(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    asyncio.run(GoodClient(sys.argv[1], sys.argv[2], int(sys.argv[3])).run())
+    account = Credentials(*sys.argv[4:6]) if sys.argv[4:] else None
+    asyncio.run(GoodClient(sys.argv[1], sys.argv[2], int(sys.argv[3]), account).run())

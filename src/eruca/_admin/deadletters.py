@@ -17,6 +17,7 @@ from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.sending import Parcel, Sender
 from eruca._ground.durations import to_ms
+from eruca._ground.smallfiles import make_directories, open_private, write_file
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_PRODUCER_GROUP, check_group
 from eruca._wire.properties import (
@@ -306,7 +307,7 @@ class Journal:
         """Append one outcome to the file."""
         if self.path is None or row.outcome == "skipped":
             return
-        with open(self.path, "a", encoding="utf-8") as file:
+        with open(self.path, "a", encoding="utf-8", opener=open_private) as file:
             file.write("\n" if self._is_cut else "")
             self._is_cut = False
             file.write(json.dumps(msgspec.to_builtins(row), ensure_ascii=False) + "\n")
@@ -430,10 +431,10 @@ def read_body(letter: Message) -> tuple[bytes, bool]:
 
 def write_files(directory: Path, group: str, letter: Message) -> None:
     """Write a dead letter to a directory: its body in one file, everything else as JSON in another."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directories(directory)
     row = export(group, letter)
     del row["body_base64"]
     body, _ = read_body(letter)
     paths = (directory / f"{letter.offset_id}.body", directory / f"{letter.offset_id}.json")
-    paths[0].write_bytes(body)
-    paths[1].write_text(json.dumps(row, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    write_file(paths[0], body)
+    write_file(paths[1], (json.dumps(row, ensure_ascii=False, indent=2) + "\n").encode())

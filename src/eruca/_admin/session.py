@@ -11,18 +11,18 @@ from eruca._client.message import Message
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.queuereading import QueueReader
 from eruca._client.session.calls import Calls
+from eruca._client.session.cluster import ask_cluster, describe_clusters
 from eruca._client.session.routes import Route, Routes
 from eruca._client.session.session import Session
 from eruca._ground.durations import to_ms
 from eruca._wire.bodies import ClusterInfo, MessageQueue, QueueEntries, TopicList
-from eruca._wire.catalog import decode_answer
-from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.codes import RequestCode
 from eruca._wire.ext import Header
 from eruca._wire.frame import make_request
-from eruca._wire.headers import EmptyHeader, QueryConsumeQueueHeader
+from eruca._wire.headers import QueryConsumeQueueHeader
 from eruca._wire.names import MASTER_ID, TOOLS_CONSUMER_GROUP
 from eruca._wire.record import Record
-from eruca.errors import ClientClosed, ConnectFailed, NetError, NoRoute, RequestRefused
+from eruca.errors import ClientClosed, ConnectFailed, NetError, NoRoute
 
 _READ_COUNT = 32
 # How many times a broker is asked that returns nothing although the queue has more, and the pause between.
@@ -81,8 +81,7 @@ class Admin:
 
     async def describe_clusters(self) -> ClusterInfo:
         """Return all brokers with the addresses of their members, and the cluster of each."""
-        body = await self._ask_nameserver(RequestCode.GET_BROKER_CLUSTER_INFO)
-        return body if isinstance(body, ClusterInfo) else ClusterInfo()
+        return await describe_clusters(self.routes)
 
     async def list_masters(self) -> dict[str, str]:
         """Return the address of every master by broker name."""
@@ -98,14 +97,8 @@ class Admin:
 
     async def list_topics(self) -> list[str]:
         """Return the names of all topics."""
-        body = await self._ask_nameserver(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        body = await ask_cluster(self.routes, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         return sorted(body.topic_list) if isinstance(body, TopicList) else []
-
-    async def _ask_nameserver(self, code: RequestCode) -> object:
-        server, answer = await self.routes.ask_nameserver(lambda: make_request(code, EmptyHeader()))
-        if answer.code != ResponseCode.SUCCESS:
-            raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
-        return decode_answer(code, answer)[1]
 
     async def find_route(self, topic: str) -> Route | None:
         """Return the route of a topic; None if there is no such topic."""

@@ -199,14 +199,14 @@ class Broker:
         self.tables = tables = Tables(self._disk, store.paths.config)
         self.saver = saver = TableSaver()
         longest = self._store_options.topic_bytes_max
-        self.topics = topics = Topics(options.now, standing, clock, tables.topics.load(), name_length_max=longest)
+        self.topics = topics = Topics(options, standing, clock, tables.topics.load(), name_length_max=longest)
         saver.add("topics", tables.topics, topics.snapshot_to_save, topics.note_saved)
         topics.changed.listen(partial(saver.mark, "topics"))
         self.groups = groups = Groups(options, standing, clock, tables.groups.load())
         saver.add("groups", tables.groups, groups.snapshot)
         groups.changed.listen(partial(saver.mark, "groups"))
         rules = OffsetRules(options, groups, topics, store)
-        self.offsets = Offsets(tables.consumer_offsets.load(), rules.check)
+        self.offsets = Offsets(options, tables.consumer_offsets.load(), rules.check)
         saver.add("offsets", tables.consumer_offsets, self.offsets.snapshot)
         self.once = load_once(store, saver)
         self._known_members = open_members(self._disk, store.paths.config).load()
@@ -221,8 +221,9 @@ class Broker:
         self.background = StoreBackground(store)
         group_commit, sync = self.background.group_commit, self.background.sync
         self.stats = stats = Stats(options.now.cluster, clock)
-        self.clients = Clients(clock, GroupNotices(options, self.groups).tell)
-        self.locks = QueueLocks(clock, options.now.lock_live_ms)
+        tell_members = GroupNotices(options, self.groups).tell
+        self.clients = Clients(clock, tell_members, options.now.heartbeats_bytes_max)
+        self.locks = QueueLocks(clock, options)
         reads = ReadLimit(options, standing, store, self._known_members.confirmed)
         gate = Gate(clock) if options.now.failover else None
         self.acknowledgement = Acknowledgement(options, standing, store, group_commit, stats.put_times, reads, gate)
@@ -292,7 +293,7 @@ class Broker:
         table = HandlerTable(self.access.guard(partial(read_topic, self.store)))
         for handlers in (*self._make_client_handlers(), *self.replication.handlers, *self._make_admin_handlers()):
             handlers.register(table)
-        self.ports = Ports(self.options, table, self._on_link_close, self._tls)
+        self.ports = Ports(self.live, table, self._on_link_close, self._tls)
         self.housekeeping = Housekeeping(
             self.options,
             self.pull.holds,

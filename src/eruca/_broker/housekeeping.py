@@ -14,6 +14,7 @@ from eruca._broker.registering.filterservers import FilterServers
 from eruca._broker.replication.replication import Replication
 from eruca._broker.sending.once import Once
 from eruca._ground.repeating import Repeating
+from eruca._net.heap import HeapWatch
 from eruca._net.turns import Slices
 from eruca._store.tables.saving import TableSaver
 
@@ -40,6 +41,7 @@ class Housekeeping:
 
     def __post_init__(self) -> None:
         self._scans = 0
+        self._heap = HeapWatch()
         self._saved_version = self._offsets.version
         self._timers = [
             Repeating("scanning held pulls", self._scan_holds, lambda: _HOLD_SCAN_S),
@@ -62,6 +64,7 @@ class Housekeeping:
     async def _scan_holds(self) -> None:
         self._scans += 1
         scans_between = max(1, round(self._options.hold_scan_ms / 1000 / _HOLD_SCAN_S))
+        await self._heap.look(self._holds.weight)
         slices = Slices()
         for _ in self._holds.scan(unmatched=self._scans % scans_between == 0):
             if slices.is_over:

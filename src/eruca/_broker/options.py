@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from eruca._broker.limitoptions import BrokerLimitOptions
 from eruca._ground.config import option
 from eruca._ground.limits import (
     FILTER_SERVERS_MAX,
@@ -39,7 +40,7 @@ class ReadConfirmed(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerOptions:
+class BrokerOptions(BrokerLimitOptions):
     """Identity, ports, rules and intervals of one broker as configured; `Standing` has the current state."""
 
     cluster: str = option("DefaultCluster", "brokerClusterName", "the cluster the broker belongs to")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Final
 
-from eruca._broker.options import FAST_PORT_BELOW, HA_PORT_ABOVE, BrokerOptions
+from eruca._broker.options import FAST_PORT_BELOW, HA_PORT_ABOVE, LiveOptions
+from eruca._net.admission import Admission
 from eruca._net.handlers import HandlerTable, refuse_unknown
 from eruca._net.link import Link
 from eruca._net.server import Server, ServerSettings
@@ -26,13 +28,17 @@ class Ports:
 
     def __init__(
         self,
-        options: BrokerOptions,
+        options: LiveOptions,
         table: HandlerTable,
         on_close: Callable[[Link], None],
         tls: ServerTls | None = None,
     ) -> None:
         """`on_close` is called for every closed connection."""
-        self._options = options
+        self._live = options
+        self._options = options.now
+        self._has_accounts = table.has_accounts
+        # The limits apply to both ports together.
+        self._admission = Admission(lambda: options.now, time.monotonic)
         #: The handlers of the main port.
         self.handlers = table.handlers
         self._on_close = on_close
@@ -73,8 +79,15 @@ class Ports:
         return main.port
 
     def _settings(self, port: int) -> ServerSettings:
-        options = self._options
-        return ServerSettings(options.bind_host, port, options.idle_seconds, tls=self._tls)
+        return ServerSettings(
+            host=self._options.bind_host,
+            port=port,
+            idle_seconds=self._options.idle_seconds,
+            limits=lambda: self._live.now,
+            admission=self._admission,
+            has_accounts=self._has_accounts,
+            tls=self._tls,
+        )
 
     async def close(self) -> None:
         """Close all ports and connections."""

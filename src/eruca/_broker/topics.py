@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from eruca._broker.options import BrokerOptions
+from eruca._broker.options import LiveOptions
 from eruca._broker.standing import Standing
+from eruca._broker.tableroom import TableRoom
 from eruca._ground.clock import Clock
-from eruca._ground.limits import SHARED_TABLE_BYTES_MAX, TOPIC_BYTES_MAX
+from eruca._ground.limits import TOPIC_BYTES_MAX
 from eruca._ground.signals import Signal
-from eruca._net.guards import Reporter
 from eruca._wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from eruca._wire.names import (
     BENCHMARK_TOPIC,
@@ -28,7 +28,6 @@ from eruca._wire.names import (
     WRITE,
     check_topic,
 )
-from eruca.errors import TableFull
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +40,14 @@ class Topics:
 
     def __init__(
         self,
-        options: BrokerOptions,
+        options: LiveOptions,
         standing: Standing,
         clock: Clock,
         table: TopicConfigTable,
         *,
         name_length_max: int = TOPIC_BYTES_MAX,
     ) -> None:
-        self._options = options
+        self._options = options.now
         self._standing = standing
         self._clock = clock
         self._name_length_max = name_length_max
@@ -64,9 +63,9 @@ class Topics:
         #: Topics not in the saved table yet, and when they were created: sends to them wait for the disk.
         self.unsaved: dict[str, int] = {}
         self._saving = 0
-        self._reporter = Reporter(log)
         self._add_own()
         self._bytes = sum(map(_weigh, self._topics))
+        self._room = TableRoom("topics", options, "topics_max", self._measure, log)
 
     def _add_own(self) -> None:
         """Create the topics that every broker has."""
@@ -141,12 +140,9 @@ class Topics:
         check_topic(name, self._name_length_max)
         is_new = name not in self._topics
         if is_new:
-            size = self._bytes + _weigh(name)
-            if size > SHARED_TABLE_BYTES_MAX:
-                text = f"topic {name} cannot be created: the limit is reached with {len(self._topics)} topics"
-                self._reporter.report("full", text)
-                raise TableFull(text, hint="delete unused topics and groups")
-            self._bytes = size
+            size = _weigh(name)
+            self._room.check(f"topic {name} cannot be created", 1, size)
+            self._bytes += size
         self._topics[name] = config
         self._advance()
         self._changed_at.pop(name, None)
@@ -155,6 +151,9 @@ class Topics:
             self.unsaved[name] = self.revision
         self.changed.tell()
         return config
+
+    def _measure(self) -> tuple[int, int]:
+        return len(self._topics), self._bytes
 
     def delete(self, topic: str) -> bool:
         """Delete a topic; return False if there was none."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from eruca._cli.optionlist import OptionFacts, list_options
+from eruca._cli.optionlist import EVERY_SERVER, OptionFacts, list_options
 
 _INTRO = """\
 # Configuration
@@ -46,6 +46,8 @@ _SECTIONS = {
     "broker": "## Broker\n\n`eruca broker`, `eruca up`.\n",
     "store": "## Store\n\nRead by the broker, from the same file.\n",
     "name server": "## Name server\n\n`eruca nameserver`.\n",
+    EVERY_SERVER: "## Every server\n\nLimits that peers of a broker, a name server or a filter server cannot exceed. "
+    "A filter server reads them when it starts.\n",
     "filter server": "## Filter server\n\n`eruca filterserver`.\n",
     "every server": "## Every server\n\nBroker, name server and filter server; `eruca up` sets them for both of its"
     " servers. [Security](guide/security.md) explains them.\n",
@@ -67,7 +69,7 @@ def write_page() -> str:
     options = list_options()
     parts = [_INTRO, _DIFFERENCES + "\n".join(_list_differences(options)) + "\n"]
     for part, heading in _SECTIONS.items():
-        rows = [_write_row(facts) for facts in options if facts.part == part and not facts.no_effect]
+        rows = list(dict.fromkeys(_write_row(facts) for facts in options if facts.part == part and not facts.no_effect))
         parts.append(f"{heading}\n{_HEAD}" + "\n".join(rows) + "\n")
     ignored = sorted((facts for facts in options if facts.no_effect), key=lambda facts: (facts.part, facts.key.lower()))
     rows = [

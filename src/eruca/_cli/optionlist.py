@@ -17,9 +17,12 @@ from eruca._broker.options import BrokerOptions
 from eruca._filterserver.options import FilterServerOptions
 from eruca._ground.config import OptionInfo, StoreOptions, info_of
 from eruca._nameserver.options import NameServerOptions
+from eruca._net.limitoptions import LimitOptions
 from eruca._net.tlsoptions import TlsOptions
 
 ENVIRONMENT_PREFIX = "ERUCA_"
+# The part of options that all servers have; there is one row for each server.
+EVERY_SERVER = "every server"
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Marks an option of the name server that exists only because 4.9 has it.
 _WITHOUT_EFFECT = "accepted, without effect: "
@@ -29,7 +32,6 @@ _TYPE_NAMES: dict[Any, str] = {bool: "true or false", int: "number", str: "text"
 class Role(enum.Enum):
     """Which program reads an option."""
 
-    SERVER = "server"
     BROKER = "broker"
     NAMESERVER = "nameserver"
     FILTERSERVER = "filterserver"
@@ -101,8 +103,8 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.BROKER, "store", StoreOptions),
     (Role.NAMESERVER, "name server", NameServerOptions),
     (Role.FILTERSERVER, "filter server", FilterServerOptions),
-    (Role.SERVER, "every server", AccessOptions),
-    (Role.SERVER, "every server", TlsOptions),
+    (Role.SERVER, EVERY_SERVER, AccessOptions),
+    (Role.SERVER, EVERY_SERVER, TlsOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (
@@ -141,9 +143,11 @@ def list_options() -> tuple[OptionFacts, ...]:
 def _list_declared(role: Role, part: str, options: type[Any]) -> Iterator[OptionFacts]:
     hints = get_type_hints(options)
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    shared = info_of(LimitOptions)
     for name, info in info_of(options).items():
         reason = info.doc.removeprefix(_WITHOUT_EFFECT) if info.doc.startswith(_WITHOUT_EFFECT) else ""
-        yield OptionFacts(info.java, role, part, hints[name], to_text(defaults[name]), info, no_effect=reason)
+        where = EVERY_SERVER if name in shared else part
+        yield OptionFacts(info.java, role, where, hints[name], to_text(defaults[name]), info, no_effect=reason)
 
 
 def to_text(value: object) -> str:
@@ -166,7 +170,8 @@ def options_of(*roles: Role) -> dict[str, OptionFacts]:
 def find_options(name: str) -> list[OptionFacts]:
     """Return the options that match a name: a key in any case, a flag, or an environment variable."""
     wanted = name.partition("=")[0].strip().lower()
-    return [facts for facts in list_options() if wanted in (facts.key.lower(), facts.environment.lower(), facts.flag)]
+    found = [facts for facts in list_options() if wanted in (facts.key.lower(), facts.environment.lower(), facts.flag)]
+    return list({(facts.key, facts.part): facts for facts in found}.values())
 
 
 def find_near_keys(name: str, count: int = 3) -> list[str]:

@@ -41,6 +41,7 @@ from eruca._ground.config import StoreOptions, info_of
 from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
 from eruca._net.addresses import split_addresses
+from eruca._net.limitoptions import LimitOptions
 from eruca._net.tlsoptions import TlsOptions
 from eruca._observe.logs import set_up_logs
 from eruca._store.layout import StorePaths
@@ -276,6 +277,7 @@ def up(
     store_options = _fit_store(settings, options)
     # Options that both have, such as the port, are the broker's here.
     shared = {info.java for part in (BrokerOptions, StoreOptions) for info in info_of(part).values()}
+    shared -= {info.java for info in info_of(LimitOptions).values()}
     for_nameserver = _build_its_nameserver(settings, shared)
     for_nameserver = replace(for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port)
     tls = settings.build(TlsOptions)

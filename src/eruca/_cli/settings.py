@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from eruca._access.options import ACCOUNTS_NAME, AccessOptions
 from eruca._broker.options import BrokerOptions, BrokerRole
 from eruca._cli.optionlist import ENVIRONMENT_PREFIX, Role, find_near_keys, list_options, options_of, to_text
-from eruca._ground.config import HIDDEN, StoreOptions, from_properties, info_of
+from eruca._ground.config import StoreOptions, from_properties, info_of, show_value
 from eruca._ground.javaconf import explain_keys, read_conf
 from eruca._net.addresses import check_addresses
 from eruca._store.filesystem import LocalFileSystem
@@ -34,8 +35,8 @@ _FAR_AWAY = ("203.0.113.1", 9)
 class Setting:
     """The text of one setting, and where it was set."""
 
-    text: str
-    source: str
+    text: str = field(repr=False)
+    source: str = ""
 
 
 @dataclass(slots=True)
@@ -133,7 +134,9 @@ def parse_override(text: str) -> tuple[str, str]:
     """Split `KEY=VALUE`."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f"--option {text}: expected KEY=VALUE")
+        # What follows the name may be a secret that is set with a wrong separator.
+        name = re.match(r"[\w.]*", text)
+        raise ConfigError(f"--option {name[0] if name else ''}: expected KEY=VALUE")
     return key.strip(), value.strip()
 
 
@@ -239,8 +242,6 @@ def describe_settings(settings: Settings, *options: Any) -> list[dict[str, str]]
     for part in options:
         for name, info in info_of(part).items():
             setting = settings.found.get(info.java)
-            value = to_text(getattr(part, name))
-            if info.secret and value:
-                value = HIDDEN
+            value = show_value(to_text(getattr(part, name)), info)
             rows.append({"key": info.java, "value": value, "source": "default" if setting is None else setting.source})
     return sorted(rows, key=lambda row: row["key"].lower())

@@ -79,7 +79,13 @@ class FilterServer:
         table = HandlerTable(self.access.guard())
         self._classes.register(table)
         FilteredPulls(options, self._caller, self._classes).register(table)
-        settings = ServerSettings(options.bind_host, options.port, tls=self._tls)
+        settings = ServerSettings(
+            options.bind_host,
+            options.port,
+            limits=lambda: options,
+            has_accounts=table.has_accounts,
+            tls=self._tls,
+        )
         self._server = Server(table.handlers, refuse_unknown, settings)
         await self._server.start()
         await self._register()

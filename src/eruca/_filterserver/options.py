@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from eruca._filterserver.sandbox import SandboxLimits
 from eruca._ground import limits
 from eruca._ground.config import option
+from eruca._net.limitoptions import LimitOptions
 
 
 @dataclass(frozen=True, slots=True)
-class FilterServerOptions:
+class FilterServerOptions(LimitOptions):
     """Where a filter server listens, which broker it serves, and what code of clients may use."""
 
     broker: str = option("127.0.0.1:10911", "connectWhichBroker", "the broker to serve, host:port")

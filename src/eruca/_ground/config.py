@@ -48,6 +48,8 @@ def option(default: Any, java: str, doc: str, **facts: Any) -> Any:
     """
     if type(default) is int:
         facts = {"low": 0, "high": limits.OPTION_MAX, **facts}
+    if facts.get("secret") and facts.get("mutable"):
+        raise ValueError(f"{java} is secret: an option that changes while a server runs is logged and saved in a file")
     is_shown = not facts.get("secret", False)
     return field(default=default, repr=is_shown, metadata={"option": OptionInfo(java=java, doc=doc, **facts)})
 
@@ -88,6 +90,11 @@ def parse_value(key: str, text: str, kind: Any) -> Any:
             known = ", ".join(str(member.value) for member in kind)
             raise ConfigError(f"{key}={text}: expected one of {known}") from None
     return text
+
+
+def show_value(text: str, info: OptionInfo) -> str:
+    """The text of an option as it may be shown: a secret is hidden."""
+    return HIDDEN if info.secret and text else text
 
 
 def shorten(text: str) -> str:

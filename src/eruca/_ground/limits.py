@@ -78,6 +78,12 @@ TABLE_BYTES_MAX = 256 * 1024 * 1024
 # The largest size of the tables of topics, groups and offsets: slaves copy each of them in one frame, and all topics go
 # into one registration. It is room for about 70,000 topics, 40,000 groups, or the offsets of 60,000 pairs of them.
 SHARED_TABLE_BYTES_MAX = FRAME_BYTES_MAX - 1024 * 1024
+# Entries of these tables unless an option overrides it: about what fits, so that the error names a number people know.
+TOPICS_MAX = 65_536
+GROUPS_MAX = 32_768
+OFFSETS_MAX = 400_000
+# The highest value of such an option.
+TABLE_ENTRIES_CEILING = 10_000_000
 
 # --- replication --------------------------------------------------------------------------------------------------
 # Data bytes of one chunk between master and slave. A master sends 32 KiB (haTransferBatchSize), and a Java slave reads
@@ -153,6 +159,8 @@ ROUTE_ENTRIES_MAX = 2_000_000
 # One value of the key-value config, and all of it as JSON: every answer to a registration contains a namespace of it.
 KV_VALUE_CHARS_MAX = 32_768
 KV_BYTES_MAX = 8 * 1024 * 1024
+# The highest value of an option for it: such an answer has to fit into a frame.
+KV_BYTES_CEILING = 12 * 1024 * 1024
 # Broker names whose epoch a name server keeps when their last member is gone, so that a replaced master that comes back
 # first is not taken for the right one.
 EPOCHS_KEPT_MAX = 10_000
@@ -160,8 +168,18 @@ EPOCHS_KEPT_MAX = 10_000
 MEMBERS_MAX = 64
 
 # --- sockets ------------------------------------------------------------------------------------------------------
-# Connections one server accepts; above it new ones are closed at once, so that half-open ones cannot use up all files.
+# Connections one server accepts, unless an option says otherwise; above it new ones are closed at once, so that
+# half-open ones cannot use up all files. One address cannot take them all; behind a proxy many clients share one.
 CONNECTIONS_MAX = 20_000
+CONNECTIONS_PER_ADDRESS_MAX = 10_000
+# The highest value of both: Linux allows a process about a million open files by default (fs.nr_open).
+CONNECTIONS_CEILING = 1_000_000
+# Refused requests per second of one address on connections that never authenticated: a client needs one to learn that
+# its keys are wrong, and a process with many clients some dozens.
+REFUSALS_PER_SECOND_MAX = 100
+# How long one frame may take to arrive. The largest, 16 MiB, arrives in this time at 280 kB/s. At one byte per second
+# it would take months, and keep a connection open as long.
+FRAME_SECONDS_MAX = 60
 # Connections accepted in one iteration of the loop: each takes about 50 us.
 ACCEPTS_AT_ONCE = 16
 # How long a connection may take for its first byte, where that decides between plain and TLS. Clients send at once; a
@@ -196,9 +214,9 @@ CALLS_IN_FLIGHT_MAX = 65_535
 # Pulls that may be held for one connection, and in all, and the memory they may use. A client has one held for each
 # queue and group; one above a limit is answered at once, which costs its client a little more work and us no memory.
 HOLDS_OF_CONNECTION_MAX = 20_000
-HOLDS_MAX = 500_000
+HOLDS_MAX = 150_000
 HOLDS_OF_CONNECTION_BYTES_MAX = 32 * 1024 * 1024
-HOLDS_BYTES_MAX = 512 * 1024 * 1024
+HOLDS_BYTES_MAX = 150 * 1024 * 1024
 # Memory of a held pull apart from the texts of its header.
 HOLD_BYTES = 1024
 # Memory for the heartbeats of all clients: group members and their subscriptions, at about 2 KiB a member.

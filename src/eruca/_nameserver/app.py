@@ -41,14 +41,21 @@ class NameServer:
         options = options or NameServerOptions()
         disk = disk or LocalFileSystem()
         self._clock = clock or SystemClock()
-        self.routes = RouteTables(self._drop_in_turns)
-        self.kv = KVConfig(disk, Path(options.kv_config_path))
         self.running = RunningOptions(options, self._apply)
+        self.routes = RouteTables(self._drop_in_turns, lambda: self.running.current)
+        self.kv = KVConfig(disk, Path(options.kv_config_path), lambda: self.running.current.kv_bytes_max)
         self._handlers = NameServerHandlers(self.routes, self.kv, self.running, self._clock)
         self.access = AccessControl(access or AccessOptions())
         handlers = self._handlers.build_table(self.access.guard())
         self._tls = ServerTls(tls or TlsOptions(), options.bind_address)
-        settings = ServerSettings(options.bind_address, options.listen_port, options.idle_seconds, tls=self._tls)
+        settings = ServerSettings(
+            options.bind_address,
+            options.listen_port,
+            options.idle_seconds,
+            limits=lambda: self.running.current,
+            has_accounts=handlers.has_accounts,
+            tls=self._tls,
+        )
         self.server = Server(handlers.handlers, ignore_unknown, settings, on_close=self._drop_link)
         self._timers = [
             Repeating(

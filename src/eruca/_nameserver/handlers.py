@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from eruca._ground.clock import Clock
-from eruca._ground.limits import BODY_BYTES_AT_ONCE, REGISTRATIONS_BYTES_MAX
+from eruca._ground.limits import BODY_BYTES_AT_ONCE
 from eruca._nameserver.kvconfig import ORDER_TOPICS, KVConfig
 from eruca._nameserver.options import to_properties
 from eruca._nameserver.routes import RouteTables
@@ -45,7 +45,8 @@ class NameServerHandlers:
         self._kv = kv
         self._running = running
         self._clock = clock
-        self.account = Account("registrations", REGISTRATIONS_BYTES_MAX)
+        limit = running.current.registrations_bytes_max
+        self.account = Account("registrations", limit, "maxRegistrationBytes")
 
     def build_table(self, authorize: Authorize | None = None) -> HandlerTable:
         """Build the handler table of a server."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from eruca._ground.limits import KV_BYTES_MAX, KV_VALUE_CHARS_MAX
+from eruca._net.guards import Reporter
+from eruca._net.meters import count_refused, show
 from eruca._store.filesystem import FileSystem
 from eruca._store.tables.saving import TableSaver
 from eruca._store.tables.tables import TableFile
@@ -37,10 +40,14 @@ class KVConfigTable(JsonBody, kw_only=True):
 class KVConfig:
     """The values in memory, and their file. A change returns once it is on disk."""
 
-    def __init__(self, disk: FileSystem, path: Path) -> None:
+    def __init__(self, disk: FileSystem, path: Path, bytes_max: Callable[[], int] = lambda: KV_BYTES_MAX) -> None:
+        """`bytes_max` returns the limit in force."""
         self._file = TableFile(disk, path, KVConfigTable)
         self._table: dict[str, dict[str, str]] = {}
         self._bytes = 0
+        self._bytes_max = bytes_max
+        show("kv_config_bytes", "Size of the key-value config.", self, lambda it: it._bytes)
+        self._reporter = Reporter(log)
         self._saver = TableSaver()
 
     async def load(self) -> None:
@@ -76,9 +83,11 @@ class KVConfig:
         before = values.get(key)
         grown = _weigh(value) - (_weigh(before) if before is not None else -_weigh(key))
         grown += 0 if namespace in self._table else _weigh(namespace)
-        if grown > 0 and self._bytes + grown > KV_BYTES_MAX:
-            text = f"KV config: {namespace} {key} cannot be set: {self._bytes} of {KV_BYTES_MAX} bytes are used"
-            log.warning("%s", text)
+        most = self._bytes_max()
+        if grown > 0 and self._bytes + grown > most:
+            count_refused("maxKVConfigBytes")
+            text = f"KV config: {namespace} {key} cannot be set: {self._bytes} bytes are used (maxKVConfigBytes={most})"
+            self._reporter.report("full", text)
             raise TableFull(text, hint="delete unused values")
         self._bytes += grown
         values[key] = value

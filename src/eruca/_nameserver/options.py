@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_type_hints
 
-from eruca._ground.config import check_bounds, info_of, option, parse_value
+from eruca._ground import limits
+from eruca._ground.config import check_bounds, info_of, option, parse_value, show_value
 from eruca._ground.limits import IDLE_SECONDS_MAX
+from eruca._net.limitoptions import LimitOptions
 from eruca._wire.codes import ResponseCode
 from eruca.errors import RequestRefused
 
@@ -18,7 +20,7 @@ _CALLS = "accepted, without effect: a name server makes no calls"
 
 
 @dataclass(frozen=True, slots=True)
-class NameServerOptions:
+class NameServerOptions(LimitOptions):
     """The options of a name server."""
 
     bind_address: str = option(
@@ -56,6 +58,38 @@ class NameServerOptions:
         low=1,
         mutable=True,
     )
+    brokers_max: int = option(
+        limits.ROUTE_NAMES_MAX,
+        "maxBrokers",
+        "maximum number of broker names, of broker addresses and of clusters; further ones are refused",
+        low=1,
+        high=limits.TABLE_ENTRIES_CEILING,
+        mutable=True,
+    )
+    route_entries_max: int = option(
+        limits.ROUTE_ENTRIES_MAX,
+        "maxRouteEntries",
+        "maximum number of entries of a topic on a broker; further ones are ignored",
+        low=1,
+        high=limits.TABLE_ENTRIES_CEILING,
+        mutable=True,
+    )
+    registrations_bytes_max: int = option(
+        limits.REGISTRATIONS_BYTES_MAX,
+        "maxRegistrationBytes",
+        "maximum memory for registrations of brokers; above it the connection with the most is closed",
+        unit="bytes",
+        low=1024 * 1024,
+    )
+    kv_bytes_max: int = option(
+        limits.KV_BYTES_MAX,
+        "maxKVConfigBytes",
+        "maximum size of the key-value config; further values are refused",
+        unit="bytes",
+        low=1,
+        high=limits.KV_BYTES_CEILING,
+        mutable=True,
+    )
     config_black_list: str = option(
         "configBlackList;configStorePath;kvConfigPath",
         "configBlackList",
@@ -81,8 +115,8 @@ class NameServerOptions:
 
 
 def to_properties(options: NameServerOptions) -> dict[str, str]:
-    """Return every option in the format of Java."""
-    return {info.java: _to_text(getattr(options, name)) for name, info in info_of(options).items()}
+    """Return every option in the format of Java; a secret is hidden."""
+    return {info.java: show_value(_to_text(getattr(options, name)), info) for name, info in info_of(options).items()}
 
 
 def _to_text(value: object) -> str:

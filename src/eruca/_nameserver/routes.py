@@ -20,12 +20,12 @@ from typing import Final, NoReturn
 from eruca._ground.limits import (
     MEMBERS_MAX,
     RECORD_TOPIC_BYTES_MAX,
-    ROUTE_ENTRIES_MAX,
-    ROUTE_NAMES_MAX,
 )
 from eruca._nameserver.masterships import Leading, Masterships
 from eruca._nameserver.naming import check_names
+from eruca._nameserver.options import NameServerOptions
 from eruca._net.guards import Reporter
+from eruca._net.meters import count_refused, show
 from eruca._wire.bodies import (
     BrokerData,
     ClusterInfo,
@@ -71,8 +71,13 @@ class RouteTables:
     `drop_some` must be called until it returns False. Without it, all are removed at once.
     """
 
-    def __init__(self, when_many_left: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        when_many_left: Callable[[], None] | None = None,
+        options: Callable[[], NameServerOptions] = NameServerOptions,
+    ) -> None:
         self._when_many_left = when_many_left
+        self._options = options
         # Topic to broker name to queues.
         self._queues: dict[str, dict[str, QueueData]] = {}
         # Broker name to its addresses.
@@ -94,6 +99,8 @@ class RouteTables:
         # Number of entries of a broker under a topic.
         self._entries = 0
         self._reporter = Reporter(log)
+        show("brokers", "Number of broker names.", self, lambda it: len(it._brokers))
+        show("route_entries", "Number of entries of a topic on a broker.", self, lambda it: it._entries)
 
     # -- brokers register --------------------------------------------------------------------------------------------
 
@@ -172,13 +179,15 @@ class RouteTables:
     def _check_room(self, header: RegisterBrokerHeader) -> None:
         """Refuse a broker, cluster or address beyond the limit."""
         broker = self._brokers.get(header.broker_name)
+        most = self._options().brokers_max
         for kind, known, new in (
             ("broker names", self._brokers, header.broker_name),
             ("clusters", self._clusters, header.cluster_name),
             ("broker addresses", self._live, header.broker_addr),
         ):
-            if new not in known and len(known) >= ROUTE_NAMES_MAX:
-                self._refuse_full(f"there are already {ROUTE_NAMES_MAX} {kind}")
+            if new not in known and len(known) >= most:
+                count_refused("maxBrokers")
+                self._refuse_full(f"there are already {len(known)} {kind} (maxBrokers={most})")
         members = {} if broker is None else broker.broker_addrs
         if header.broker_id not in members and len(members) >= MEMBERS_MAX:
             self._refuse_full(f"there are already {MEMBERS_MAX} brokers named {header.broker_name}")
@@ -245,8 +254,11 @@ class RouteTables:
         except InvalidName as error:
             self._reporter.report(broker_name, f"a topic of broker {broker_name} is ignored: {error}")
             return False
-        if self._entries >= ROUTE_ENTRIES_MAX:
-            self._reporter.report("full", f"topic {topic} of broker {broker_name} is ignored: there are too many")
+        most = self._options().route_entries_max
+        if self._entries >= most:
+            count_refused("maxRouteEntries")
+            text = f"topic {topic} of broker {broker_name} is ignored: there are too many (maxRouteEntries={most})"
+            self._reporter.report("full", text)
             return False
         return True
 

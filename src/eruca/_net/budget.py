@@ -4,38 +4,22 @@ A `Budget` covers what connections hold while bytes are in transit: unfinished f
 responses. An `Account` covers state that is kept for them: heartbeats, registrations. In both cases the connection that
 uses most is closed, with a line in the log, and all others continue.
 
->>> from eruca._net.budget import REGISTRY
->>> REGISTRY.snapshot()["eruca_server_held_bytes"]
+>>> from eruca.metrics import SERVER
+>>> SERVER.snapshot()["eruca_server_held_bytes"]
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Final, TypeVar
-from weakref import ref
+from typing import Final
 
 from eruca._ground.limits import HELD_BYTES_MAX, HELD_BYTES_MIN, HELD_MEMORY_SHARE
+from eruca._net.heap import HeapWatch
 from eruca._net.link import Link
-from eruca._observe.metrics import Registry
-
-REGISTRY: Final = Registry("eruca_server_")
+from eruca._net.meters import count_refused, show
+from eruca._observe.metrics import SERVER
 
 _CLOSED: Final = ("closed_for_memory_total", "Connections closed because they used most of a memory budget.")
-
-
-OwnerT = TypeVar("OwnerT")
-
-
-def show(name: str, help_text: str, owner: OwnerT, read: Callable[[OwnerT], int]) -> None:
-    """Expose a value of an object as a metric while the object exists."""
-    found = ref(owner)
-
-    def read_now() -> int:
-        there = found()
-        return 0 if there is None else read(there)
-
-    REGISTRY.gauge(name, help_text).read_from(read_now)
 
 
 class Budget:
@@ -47,6 +31,7 @@ class Budget:
         # What they held at the last count, plus everything added since: never too low.
         self._held = 0
         self.closed = 0
+        self._heap = HeapWatch()
 
     def join(self, link: Link) -> None:
         """Add a connection."""
@@ -66,6 +51,12 @@ class Budget:
         """Return what all connections hold now."""
         return sum([link.held_bytes for link in self._links])
 
+    async def scan(self) -> None:
+        """Keep what is held within the limit, and give memory back to the system after a peak."""
+        await self._heap.look(self._held)
+        self.bound()
+        await self._heap.look(self._held)
+
     def bound(self) -> None:
         """Count what is held, and close the largest holders while it is too much."""
         held = {link: size for link in self._links if link.is_open and (size := link.held_bytes)}
@@ -78,11 +69,12 @@ class Budget:
                 break
             self._held -= held[link]
             self.closed += 1
-            REGISTRY.counter(*_CLOSED, budget="held").add()
+            SERVER.counter(*_CLOSED, budget="held").add()
+            count_refused("serverMaxHeldBytes")
             link.complain(
                 f"was closed: it holds {held[link]} bytes ({link.unsent_bytes} that it does not read, "
                 f"{link.unfinished_bytes} of an unfinished frame), and the limit for all connections is "
-                f"{self.bytes_max}"
+                f"{self.bytes_max} (serverMaxHeldBytes)"
             )
             link.abort()
 
@@ -90,9 +82,11 @@ class Budget:
 class Account:
     """The estimated memory of state kept for connections, with a limit for the total."""
 
-    def __init__(self, what: str, bytes_max: int) -> None:
+    def __init__(self, what: str, bytes_max: int, option: str) -> None:
+        """`option` is the key of the option that sets the limit."""
         self.what = what
         self.bytes_max = bytes_max
+        self._option = option
         self._kept: dict[Link, int] = {}
         self.total = 0
         show(f"{what}_bytes", f"Estimated memory of {what}.", self, lambda it: it.total)
@@ -117,10 +111,11 @@ class Account:
         """Close the connection with most; its state is removed when the owner is notified."""
         while self.total > self.bytes_max:
             largest = max(self._kept, key=self._kept.__getitem__)
-            REGISTRY.counter(*_CLOSED, budget=self.what).add()
+            SERVER.counter(*_CLOSED, budget=self.what).add()
+            count_refused(self._option)
             largest.complain(
                 f"was closed: its {self.what} take {self._kept[largest]} bytes, and the limit for all connections "
-                f"is {self.bytes_max}"
+                f"is {self.bytes_max} ({self._option})"
             )
             largest.abort()
             self.leave(largest)
@@ -131,7 +126,7 @@ def _measure_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-#: Shared by all servers of this process.
+#: Shared by all servers of this process. A server with the option serverMaxHeldBytes changes its limit.
 PROCESS: Final = Budget(max(HELD_BYTES_MIN, min(HELD_BYTES_MAX, _measure_memory() // HELD_MEMORY_SHARE)))
 show("held_bytes", "Bytes of unfinished frames, waiting requests and unsent responses.", PROCESS, Budget.count)
 show(

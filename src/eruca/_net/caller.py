@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from eruca._ground.backoff import Backoff
-from eruca._ground.limits import CALLS_IN_FLIGHT_MAX, IDLE_SECONDS_MAX
+from eruca._ground.limits import CALLS_IN_FLIGHT_MAX, IDLE_SECONDS_MAX, UNSENT_BYTES_MAX
 from eruca._ground.repeating import Repeating
 from eruca._net.arrivals import Arrivals
 from eruca._net.dialing import dial
@@ -64,6 +64,7 @@ class Caller:
     ) -> None:
         self.handlers: Mapping[int, Handler] = handlers or {}
         self.handle_unknown: Handler = refuse_unknown
+        self.unsent_bytes_max = UNSENT_BYTES_MAX
         self._tls = tls
         self._calls_max = calls_max
         # Calls of the fast path leave room for those that are counted exactly.
@@ -159,7 +160,9 @@ class Caller:
             link = await dial(lambda: Link(self), address, self._tls, _CONNECT_SECONDS)
             if not link.is_open:
                 # It was closed before we got here: a server with too many connections does that.
-                raise ConnectFailed("closed by the peer at once", hint="does it have too many connections?")
+                told = link.calls.farewell
+                hint = None if told else "does it have too many connections?"
+                raise ConnectFailed(told or "closed by the peer at once", hint=hint)
         except ConnectFailed as error:
             peer.failures += 1
             peer.retry_at = loop.time() + _RETRIES.after(peer.failures)
@@ -185,6 +188,10 @@ class Caller:
 
     def on_held(self, link: Link, size: int) -> None:
         """Nothing to do: we chose the peers we call, and requests to them have their own limits."""
+
+    def on_refused(self, link: Link, error: Exception) -> Exception:
+        """Nothing to do: requests of peers that we chose are not counted."""
+        return error
 
     def report(self, link: Link, reason: str) -> None:
         """Log the misbehaviour of a peer, with a rate limit."""

@@ -8,12 +8,14 @@ from eruca._wire.frame import Command
 from eruca.errors import CallTimeout, ConnectionLost
 
 _INT32_MAX = 2**31 - 1
+#: The number of a response to no request: a server says why it is about to close the connection.
+FAREWELL = -1
 
 
 class Calls:
     """The pending calls and their deadlines."""
 
-    __slots__ = ("_create_future", "_opaque", "_time", "waiting")
+    __slots__ = ("_create_future", "_opaque", "_time", "farewell", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._create_future = loop.create_future
@@ -21,6 +23,8 @@ class Calls:
         #: The future and the deadline of each, by its number.
         self.waiting: dict[int, tuple[asyncio.Future[Command], float]] = {}
         self._opaque = 0
+        #: Why the peer closes the connection, if it said so.
+        self.farewell = ""
 
     def count_up(self) -> int:
         """Return the number of the next request."""
@@ -37,8 +41,11 @@ class Calls:
     def finish(self, answer: Command) -> None:
         """Complete the call of a response."""
         waiting = self.waiting.pop(answer.opaque, None)
-        if waiting is not None and not waiting[0].done():
-            waiting[0].set_result(answer)
+        if waiting is not None:
+            if not waiting[0].done():
+                waiting[0].set_result(answer)
+        elif answer.opaque == FAREWELL:
+            self.farewell = answer.remark or ""
 
     def expire(self, now: float, peer: str) -> bool:
         """Fail the calls that timed out, in one scan; return whether there were any."""
@@ -50,8 +57,10 @@ class Calls:
     def fail_all(self, peer: str, why: str = "") -> None:
         """The connection was closed: fail all calls."""
         calls, self.waiting = self.waiting, {}
+        why = why or self.farewell
+        reason = f": {why}" if why else ""
         for future, _ in calls.values():
-            _fail(future, ConnectionLost(f"the connection to {peer} was closed{why and f': {why}'}"))
+            _fail(future, ConnectionLost(f"the connection to {peer} was closed{reason}"))
 
 
 def _fail(future: asyncio.Future[Command], error: Exception) -> None:

@@ -56,6 +56,8 @@ class HandlerTable:
 
     def __init__(self, authorize: Authorize | None = None) -> None:
         self.handlers: dict[int, Handler] = {}
+        #: Whether requests need an account.
+        self.has_accounts = authorize is not None
         self._authorize = authorize
 
     def add(self, code: RequestCode, handler: TypedHandler) -> None:

@@ -22,6 +22,7 @@ from eruca._ground.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX
 from eruca._net.answers import InOrder, LongAnswer, NotNow, encode_refusal
 from eruca._net.calls import Calls
 from eruca._net.certificates import read_fingerprint
+from eruca._net.meters import count_refused
 from eruca._net.outbox import GATHERED_FRAME_BYTES_MAX, GATHERED_FRAMES_MAX, Outbox
 from eruca._net.tls import explain_failure
 from eruca._net.turns import find_turns
@@ -49,11 +50,12 @@ _TASK_SECONDS: Final = SLICE_SECONDS / 20
 # The time of a request with a larger body is deducted from the slice, even if it comes alone.
 _QUICK_BODY_BYTES_MAX: Final = 64 * 1024
 
-# Why a connection handles no more requests: its outbox is full, too many of its requests are unanswered, or one of them
-# must be completed first.
+# Why a connection handles no more requests: its outbox is full, too many of its requests are unanswered, one of them
+# must be completed first, or it sent too many.
 _FULL: Final = 1
 _UNANSWERED: Final = 2
 _ORDER: Final = 4
+_TOO_MANY: Final = 8
 
 
 class Owner(Protocol):
@@ -61,6 +63,8 @@ class Owner(Protocol):
 
     handlers: Mapping[int, Handler]
     handle_unknown: Handler
+    #: How many unsent bytes a connection may have while its peer does not read.
+    unsent_bytes_max: int
 
     def on_open(self, link: Link) -> None:
         """A connection was opened."""
@@ -70,6 +74,9 @@ class Owner(Protocol):
 
     def on_held(self, link: Link, size: int) -> None:
         """A connection holds this many more bytes: of an unfinished frame, of unsent responses, of requests."""
+
+    def on_refused(self, link: Link, error: Exception) -> Exception:
+        """A request is answered with this error; return it, or another one in its place."""
 
     def report(self, link: Link, reason: str) -> None:
         """A peer misbehaved; log it with a rate limit."""
@@ -121,6 +128,9 @@ class Link(asyncio.Protocol):
         self.last_active = self._loop.time()
         # Loop time of the last byte received.
         self.last_heard = self.last_active
+        # The incomplete frame that the last scan saw, and since when scans have seen it.
+        self._unfinished = 0
+        self._unfinished_since = self.last_active
         # Data that other packages attach to a connection, each under its own name.
         self.notes: dict[str, Any] = {}
 
@@ -132,7 +142,7 @@ class Link(asyncio.Protocol):
         self.peer, self.peer_host = _name(transport.get_extra_info("peername"))
         self.local, _ = _name(transport.get_extra_info("sockname"))
         self.certificate = read_fingerprint(transport)
-        self._outbox.open(self._transport, to_client=self._serves)
+        self._outbox.open(self._transport, self._owner.unsent_bytes_max, to_client=self._serves)
         self.is_open = True
         self._owner.on_open(self)
 
@@ -223,6 +233,14 @@ class Link(asyncio.Protocol):
         """This many more bytes wait in the outbox."""
         self._owner.on_held(self, size)
 
+    def on_unread(self, size: int) -> None:
+        """The peer left more unread than it may: close the connection."""
+        if self._serves:
+            count_refused("serverMaxUnreadBytes")
+        limit = f" (serverMaxUnreadBytes={self._owner.unsent_bytes_max})" if self._serves else ""
+        self.complain(f"reads too slowly: {size} bytes are pending{limit}")
+        self.abort()
+
     def _wait_for(self, reason: int) -> None:
         self._waits |= reason
         self.looks_at_clock = True
@@ -239,6 +257,19 @@ class Link(asyncio.Protocol):
             self.close()
         elif self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def pause_for(self, seconds: float) -> None:
+        """Handle no more requests, and read nothing, for a time."""
+        if not self._waits & _TOO_MANY:
+            self._wait_for(_TOO_MANY)
+            self._loop.call_later(seconds, self._wait_no_more, _TOO_MANY)
+
+    def measure_unfinished(self, now: float) -> float:
+        """Return for how many seconds one frame has been incomplete, as far as earlier calls have seen it."""
+        frames = self._frames
+        if not frames.is_unfinished or frames.cut_short != self._unfinished or self._waits or self._is_queued:
+            self._unfinished, self._unfinished_since = frames.cut_short, now
+        return now - self._unfinished_since
 
     # -- requests from the peer --------------------------------------------------------------------------------------
 
@@ -257,7 +288,7 @@ class Link(asyncio.Protocol):
                 try:
                     answer = handlers.get(command.code, self._owner.handle_unknown)(self, command)
                 except Exception as error:
-                    answer = encode_refusal(command, error, self.peer)
+                    answer = encode_refusal(command, self._owner.on_refused(self, error), self.peer)
                 except NotNow:
                     self._backlog = commands[number - 1 :]
                     break

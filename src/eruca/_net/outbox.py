@@ -39,6 +39,9 @@ class Connection(Protocol):
     def on_room(self) -> None:
         """The outbox has room again."""
 
+    def on_unread(self, size: int) -> None:
+        """The peer left more unread than it may."""
+
     def complain(self, reason: str) -> None:
         """Report misbehaviour of the peer, or a response that could not be completed."""
 
@@ -54,6 +57,7 @@ class Outbox:
         self._loop = loop
         self._turns = find_turns(loop)
         self._transport: asyncio.Transport | None = None
+        self._unsent_bytes_max = UNSENT_BYTES_MAX
         #: Gathered frames. Code that handles a read appends here and calls `flush`: calling `send` each time takes
         #: longer.
         self.frames: list[bytes] = []
@@ -67,10 +71,11 @@ class Outbox:
         self._drained: asyncio.Event | None = None
         self._on_writable: list[Callable[[], None]] = []
 
-    def open(self, transport: asyncio.Transport, *, to_client: bool) -> None:
+    def open(self, transport: asyncio.Transport, unsent_bytes_max: int, *, to_client: bool) -> None:
         """Write to this transport from now on; a client has to wait much sooner than a server."""
         self._transport = transport
-        transport.set_write_buffer_limits(high=UNSENT_BYTES_PAUSE if to_client else UNSENT_BYTES_MAX // 4)
+        self._unsent_bytes_max = unsent_bytes_max
+        transport.set_write_buffer_limits(high=UNSENT_BYTES_PAUSE if to_client else unsent_bytes_max // 4)
 
     def send(self, data: bytes) -> None:
         """Write a frame together with all others of this loop iteration."""
@@ -96,9 +101,8 @@ class Outbox:
             self._count_unsent(transport.get_write_buffer_size(), len(data))
 
     def _count_unsent(self, unsent: int, added: int) -> None:
-        if self._is_unread and unsent > UNSENT_BYTES_MAX:
-            self._connection.complain(f"reads too slowly: {unsent} bytes are pending")
-            self._connection.abort()
+        if self._is_unread and unsent > self._unsent_bytes_max:
+            self._connection.on_unread(unsent)
         elif unsent > _UNSENT_BYTES_TOLD:
             self._connection.on_unsent(added)
 

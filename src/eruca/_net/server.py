@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from eruca._ground.limits import (
-    CONNECTIONS_MAX,
-    FIRST_BYTE_SECONDS_MAX,
-    HANDSHAKE_SECONDS_MAX,
-    IDLE_SECONDS_MAX,
-)
+from eruca._ground.limits import FIRST_BYTE_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, IDLE_SECONDS_MAX
 from eruca._ground.repeating import Repeating
+from eruca._net.admission import Admission
 from eruca._net.budget import PROCESS, Budget
+from eruca._net.calls import FAREWELL
 from eruca._net.guards import Reporter
-from eruca._net.link import Handler, Link
+from eruca._net.limitoptions import LimitOptions
+from eruca._net.link import Answer, Handler, Link
 from eruca._net.listening import Listener
+from eruca._net.meters import count_refused
 from eruca._net.tls import ServerTls
+from eruca._wire.codes import FLAG_RESPONSE, ResponseCode
+from eruca._wire.frame import Command, encode_command
+from eruca.errors import RequestRefused
 
 log = logging.getLogger(__name__)
 
 # How long a stop waits for peers to read their last responses.
 _GOODBYE_SECONDS = 1.0
+_DEFAULTS = LimitOptions()
 
 
 @dataclass(slots=True)
@@ -33,7 +37,12 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 0
     idle_seconds: float = IDLE_SECONDS_MAX
-    connections_max: int = CONNECTIONS_MAX
+    # Returns the limits in force.
+    limits: Callable[[], LimitOptions] = lambda: _DEFAULTS
+    # Counts connections; servers that share it share the limits. None: the server has its own.
+    admission: Admission | None = None
+    # Whether requests need an account, so that those of strangers are limited.
+    has_accounts: bool = False
     # The memory budget of connections, shared with the other servers of the process.
     budget: Budget = field(default_factory=lambda: PROCESS)
     # How often idle connections and overdue calls are scanned for.
@@ -56,8 +65,11 @@ class Server:
         on_close: Callable[[Link], None] | None = None,
     ) -> None:
         self.handlers = handlers
-        self.handle_unknown = handle_unknown
+        self._answer_unknown = handle_unknown
+        self.handle_unknown: Handler = self._meet_unknown if settings.has_accounts else handle_unknown
         self.settings = settings
+        self.unsent_bytes_max = settings.limits().unread_bytes_max
+        self._admission = settings.admission or Admission(settings.limits, time.monotonic)
         self.links: set[Link] = set()
         self._on_close = on_close
         self._reporter = Reporter(log)
@@ -68,11 +80,13 @@ class Server:
     async def start(self) -> None:
         """Listen."""
         settings = self.settings
+        if held_bytes_max := settings.limits().held_bytes_max:
+            settings.budget.bytes_max = held_bytes_max
         listener = Listener(
             lambda: Link(self, serves=True),
             settings.tls,
             self._reporter,
-            room=lambda: settings.connections_max - len(self.links),
+            room=lambda: settings.limits().connections_max - len(self.links),
             first_byte_s=min(settings.first_byte_seconds, settings.idle_seconds),
             handshake_s=settings.handshake_seconds,
             scan_s=settings.scan_seconds,
@@ -107,10 +121,13 @@ class Server:
     # -- called by links ---------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link) -> None:
-        """Add a connection, unless there are too many."""
-        if len(self.links) >= self.settings.connections_max:
-            self.report(link, f"refused: {self.settings.connections_max} connections are already open")
-            link.abort()
+        """Add a connection, unless there are too many: then tell it so and close it."""
+        if reason := self._admission.enter(link):
+            self.report(link, f"refused: {reason}")
+            farewell = Command(code=ResponseCode.SYSTEM_BUSY, flag=FLAG_RESPONSE, opaque=FAREWELL, remark=reason)
+            link.send(encode_command(farewell))
+            link.close()
+            asyncio.get_running_loop().call_later(_GOODBYE_SECONDS, link.abort)
             return
         self.links.add(link)
         self.settings.budget.join(link)
@@ -119,6 +136,7 @@ class Server:
         """Remove a connection."""
         if link in self.links:
             self.links.discard(link)
+            self._admission.leave(link)
             self.settings.budget.leave(link)
             if self._emptied is not None and not self.links:
                 self._emptied.set()
@@ -129,17 +147,38 @@ class Server:
         """Keep what connections hold within its limit, also between two scans."""
         self.settings.budget.add(size)
 
+    def on_refused(self, link: Link, error: Exception) -> Exception:
+        """With accounts, count refused requests of connections that never authenticated."""
+        if link.account is None and self.settings.has_accounts:
+            try:
+                self._admission.on_stranger(link)
+            except RequestRefused as refusal:
+                return refusal
+        return error
+
+    def _meet_unknown(self, link: Link, command: Command) -> Answer:
+        """Handle a code without a handler; those of strangers count as refused requests."""
+        if link.account is None:
+            self._admission.on_stranger(link)
+        return self._answer_unknown(link, command)
+
     def report(self, link: Link, reason: str) -> None:
         """Log the misbehaviour of a peer, with a rate limit."""
         self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
 
     async def _scan_links(self) -> None:
-        """Close idle connections, fail overdue calls, and keep what connections hold within its limit."""
+        """Close connections that are idle or too slow, fail overdue calls, and limit what connections hold."""
         now = asyncio.get_running_loop().time()
         idle_before = now - self.settings.idle_seconds
+        frame_seconds = self.settings.limits().frame_seconds_max
         for link in list(self.links):
             link.expire_calls(now)
             if link.last_active < idle_before:
                 # Not close(): that waits until the peer has read everything, and this one does not read.
                 link.abort()
-        self.settings.budget.bound()
+            elif link.measure_unfinished(now) > frame_seconds:
+                count_refused("serverMaxFrameSeconds")
+                self.report(link, f"was closed: a request took longer than {frame_seconds} s (serverMaxFrameSeconds)")
+                link.abort()
+        self._admission.forget_addresses()
+        await self.settings.budget.scan()

@@ -182,6 +182,8 @@ class Registry:
 
 #: Metrics of the producers and consumers of this process.
 CLIENT: Final = Registry("eruca_client_")
+#: Metrics of all servers of this process: what peers use of each limit.
+SERVER: Final = Registry("eruca_server_")
 #: Metrics of the brokers of this process.
 BROKER: Final = Registry("eruca_broker_")
 

@@ -68,6 +68,14 @@ class Command(msgspec.Struct, gc=False):
     body: Body = b""
     serialization: Kind = SerializeType.JSON
 
+    def __repr__(self) -> str:
+        """Leave out the values of the ext map, which may be secrets, and the body."""
+        names = list(self.ext) if isinstance(self.ext, dict) else type(self.ext).__name__
+        return (
+            f"Command(code={self.code}, opaque={self.opaque}, flag={self.flag}, remark={self.remark!r}, ext={names}, "
+            f"body={len(self.body)} bytes)"
+        )
+
     @property
     def is_response(self) -> bool:
         """True for an answer."""

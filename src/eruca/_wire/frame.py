@@ -46,7 +46,7 @@ class FrameBuffer:
     header) in one buffer, its body in another, so that a body of many reads is copied once.
     """
 
-    __slots__ = ("_body", "_body_missing", "_command", "_error", "_head", "_rest", "_rest_at", "has_more")
+    __slots__ = ("_body", "_body_missing", "_command", "_error", "_head", "_rest", "_rest_at", "cut_short", "has_more")
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -59,6 +59,13 @@ class FrameBuffer:
         self._rest_at = 0
         #: Are there such bytes? `feed(b"")` continues with them.
         self.has_more = False
+        #: How many frames were not complete in the read in which they began.
+        self.cut_short = 0
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Has a frame begun that is not complete?"""
+        return self._command is not None or bool(self._head)
 
     @property
     def buffered_bytes(self) -> int:
@@ -124,6 +131,7 @@ class FrameBuffer:
                 command = decode_binary_header(data[header_start:header_end])
             position += 4 + total
             if position > size:
+                self.cut_short += 1
                 self._expect_body(command, total - 4 - header_bytes)
                 self._take_body(data, header_end, commands)
                 return
@@ -134,6 +142,7 @@ class FrameBuffer:
                 self._rest, self._rest_at, self.has_more = data, position, True
             return
         if position < size:
+            self.cut_short += 1
             self._head += memoryview(data)[position:]
             self._check_head()
 

@@ -21,11 +21,19 @@ from tests.unit.net.rawpeer import SECONDS_MAX, open_peer
 class Serving:
     """`eruca up` in its own directory; its log goes to a file, so that nothing can block it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str | Path,
+        before: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        """`arguments` follow the command, and `before` precedes it."""
         self.directory = directory / "home"
         self.directory.mkdir()
         self.log = directory / "log"
-        self._ports = choose_ports()
+        self._command = make_command(*before, "up", "--output", "json", *choose_ports(), *arguments)
+        self._environment = environment or {}
         self.read_log_from = 0
         self.start()
 
@@ -33,9 +41,9 @@ class Serving:
         """Start it, again if it was ended before; blocks."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                make_command("up", "--output", "json", *self._ports),
+                self._command,
                 cwd=self.directory,
-                env=make_environment(),
+                env=make_environment() | self._environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from eruca._broker.app import Broker
+from eruca._observe.metrics import SERVER
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import PullMessageAnswerHeader
@@ -261,18 +262,22 @@ async def test_a_closed_connection_takes_its_pulls_along(quiet_broker: Broker, r
     assert (await raw.read()).code == ResponseCode.SUCCESS
 
 
-@pytest.mark.parametrize("bound", ["HOLDS_OF_CONNECTION_MAX", "HOLDS_MAX"])
+@pytest.mark.parametrize(
+    ("bound", "key"), [("holds_of_connection_max", "maxHeldPullsPerConnection"), ("holds_max", "maxHeldPulls")]
+)
 async def test_one_pull_too_many_is_answered_at_once(
-    quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch, bound: str
+    quiet_broker: Broker, raw: RawPeer, caplog: pytest.LogCaptureFixture, bound: str, key: str
 ) -> None:
-    monkeypatch.setattr(f"eruca._broker.pulling.hold.{bound}", 3)
+    quiet_broker.live.change(**{bound: 3})
+    refused = f'eruca_server_refused_total{{option="{key}"}}'
+    before = SERVER.snapshot().get(refused, 0)
     for opaque in (1, 2, 3):
         await hold(quiet_broker, raw, opaque=opaque)
     header = pull_header(sys_flag=EXPRESSION | HOLD)
     answer = await raw.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=4))
     assert (answer.code, next_offset(answer)) == (ResponseCode.PULL_NOT_FOUND, 0)
     async with open_peer(quiet_broker.standing.port) as other:
-        if bound == "HOLDS_MAX":
+        if bound == "holds_max":
             answer = await other.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=5))
             assert answer.code == ResponseCode.PULL_NOT_FOUND
         else:  # others have their own limit
@@ -280,6 +285,8 @@ async def test_one_pull_too_many_is_answered_at_once(
     await turn_until(lambda: len(quiet_broker.pull.holds) == 3)
     append(quiet_broker)
     assert [(await raw.read()).code for _ in range(3)] == [ResponseCode.SUCCESS] * 3
+    assert SERVER.snapshot()[refused] > before
+    assert f"a pull that is not held: 3 are held for it, 3 in all (limit: {key})" in caplog.text
     await hold(quiet_broker, raw, opaque=6, queue_offset=1)  # there is room again
     assert len(quiet_broker.pull.holds) == 1
 
@@ -350,8 +357,9 @@ async def test_many_that_wake_at_once_are_answered_in_slices(
     assert [(await raw.read()).opaque for _ in range(20)] == list(range(20))
 
 
-async def test_held_pulls_are_weighed(quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eruca._broker.pulling.hold.HOLDS_OF_CONNECTION_BYTES_MAX", 100_000)
+@pytest.mark.parametrize("bound", ["holds_of_connection_bytes_max", "holds_bytes_max"])
+async def test_held_pulls_are_weighed(quiet_broker: Broker, raw: RawPeer, bound: str) -> None:
+    quiet_broker.live.change(**{bound: 100_000})
     await hold(quiet_broker, raw, opaque=1, subscription="a" * 50_000)
     assert quiet_broker.pull.holds.weight > 50_000
     header = pull_header(sys_flag=EXPRESSION | HOLD, subscription="b" * 50_000)

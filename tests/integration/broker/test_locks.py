@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca._broker.app import Broker
-from eruca._broker.groups import locks as locks_module
 from eruca._broker.groups.locks import QueueLocks
-from eruca._ground.limits import LOCKS_OF_GROUP_MAX
+from eruca._broker.options import BrokerOptions, LiveOptions
 from eruca._wire.bodies import LockBody, MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import DeleteGroupHeader, TopicHeader
@@ -23,9 +24,9 @@ def queue(number: int, topic: str = "T") -> MessageQueue:
     return MessageQueue("broker-a", number, topic)
 
 
-def make_locks() -> tuple[QueueLocks, VirtualClock]:
+def make_locks(**limits: Any) -> tuple[QueueLocks, VirtualClock]:
     clock = VirtualClock()
-    return QueueLocks(clock, LIVE_MS), clock
+    return QueueLocks(clock, LiveOptions(BrokerOptions(lock_live_ms=LIVE_MS, **limits))), clock
 
 
 def find_holder(locks: QueueLocks, group: str, queue: MessageQueue) -> str | None:
@@ -91,19 +92,20 @@ def test_locks_go_with_their_group_their_topic_and_their_time() -> None:
     assert (len(locks), find_holder(locks, "G", queue(1))) == (1, "b")
 
 
-def test_a_group_cannot_lock_without_end() -> None:
-    locks, _ = make_locks()
-    assert len(locks.lock("G", "a", (queue(number) for number in range(LOCKS_OF_GROUP_MAX + 5)))) == LOCKS_OF_GROUP_MAX
-    assert len(locks) == LOCKS_OF_GROUP_MAX
+def test_a_group_cannot_lock_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    locks, _ = make_locks(locks_of_group_max=100)
+    assert len(locks.lock("G", "a", (queue(number) for number in range(105)))) == 100
+    assert len(locks) == 100
+    assert "(maxQueueLocksPerGroup=100)" in caplog.text
 
 
-def test_all_groups_together_cannot_lock_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks_module, "LOCKS_MAX", 10)
-    locks, clock = make_locks()
+def test_all_groups_together_cannot_lock_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    locks, clock = make_locks(locks_max=10)
     assert len([group for group in range(20) if locks.lock(f"G{group}", "a", [queue(0)])]) == 10
     locks.unlock("G0", "a", [queue(0)])
     assert locks.lock("G15", "a", [queue(0)]) == [queue(0)]
     assert locks.lock("G16", "a", [queue(0)]) == []
+    assert "(maxQueueLocks=10)" in caplog.text
     locks.remove_group("G15")
     locks.remove_topic(queue(0).topic)
     assert len(locks) == 0

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eruca._broker import topics as topics_module
 from eruca._broker.app import Broker
 from eruca._broker.groups import groups as groups_module
-from eruca._broker.groups import offsets as offsets_module
 from eruca._broker.groups.offsets import Offsets
+from eruca._broker.options import BrokerOptions, LiveOptions
 from eruca._ground.limits import FRAME_BYTES_MAX, SHARED_TABLE_BYTES_MAX, TOPIC_QUEUES_MAX
+from eruca._observe.metrics import SERVER
 from eruca._store.tables.tables import encode_table
 from eruca._wire.bodies import (
     ConsumerData,
@@ -99,24 +100,27 @@ async def test_a_group_with_a_name_that_is_none_gets_no_copied_offsets(broker: B
 
 
 async def test_a_table_of_offsets_that_is_full_takes_no_new_ones_and_goes_on_with_the_old(
-    make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_broker: MakeBroker, make_peer: MakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(offsets_module, "SHARED_TABLE_BYTES_MAX", 5000)
     broker = await make_broker()
     peer = make_peer(broker)
     await peer.send("T")
+    for number in range(300):
+        broker.groups.get(f"G{number}")
+    broker.live.change(table_bytes_max=5000)
     taken = 0
     while (answer := await commit(peer, f"G{taken}")).code == ResponseCode.SUCCESS:
         taken += 1
     assert 20 < taken < 200
-    assert "the offset table is full" in (answer.remark or "")
-    assert caplog.text.count("the offset table is full") == 1
+    assert "cannot be stored: the limit is reached with" in (answer.remark or "")
+    assert "(maxTableBytes=5000)" in (answer.remark or "")
+    assert caplog.text.count("cannot be stored: the limit is reached") == 1
     assert (await commit(peer, "G0", offset=9)).code == ResponseCode.SUCCESS
     # A pull that also commits continues.
     pulled = await try_pull(peer, consumer_group=f"G{taken}", sys_flag=EXPRESSION | 1, commit_offset=1)
     assert pulled.code == ResponseCode.SUCCESS
     await broker.stop()
-    again = await make_broker()
+    again = await make_broker(table_bytes_max=5000)
     assert len(list(again.offsets.pairs())) == taken
     assert again.offsets.get("G0", "T", 0) == 9
     again.offsets.remove_group("G0")
@@ -127,7 +131,9 @@ async def test_a_table_of_offsets_that_is_full_takes_no_new_ones_and_goes_on_wit
 
 def make_offsets(table: dict[str, dict[int, int]]) -> Offsets:
     """A table that accepts every group, topic and queue."""
-    return Offsets(ConsumerOffsets(offset_table=table), lambda group, topic, queue_id: None)
+    return Offsets(
+        LiveOptions(BrokerOptions()), ConsumerOffsets(offset_table=table), lambda group, topic, queue_id: None
+    )
 
 
 def test_what_is_removed_makes_room_for_as_much() -> None:
@@ -187,13 +193,12 @@ def test_no_entry_takes_more_than_it_is_counted_for() -> None:
     assert len(encode_table(offsets.snapshot())) < 2 * offsets._bytes
 
 
+@pytest.mark.parametrize("limits", [{"table_bytes_max": 10_000}, {"topics_max": 30, "groups_max": 30}])
 def test_topics_and_groups_are_bounded_and_what_is_deleted_makes_room(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture, limits: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(topics_module, "SHARED_TABLE_BYTES_MAX", 10_000)
-    monkeypatch.setattr(groups_module, "SHARED_TABLE_BYTES_MAX", 10_000)
-    topics = make_topics()
-    groups = make_groups()
+    topics = make_topics(**limits)
+    groups = make_groups(**limits)
     with pytest.raises(TableFull, match="the limit is reached"):
         for number in range(1000):
             topics.create_internal(f"T{number}", 1)
@@ -214,11 +219,25 @@ def test_topics_and_groups_are_bounded_and_what_is_deleted_makes_room(
     groups.get("G0")
 
 
-async def test_a_broker_with_full_tables_says_so_and_starts_again(
-    make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(topics_module, "SHARED_TABLE_BYTES_MAX", 5000)
-    broker = await make_broker()
+def test_the_number_of_offsets_is_bounded() -> None:
+    options = LiveOptions(BrokerOptions(offsets_max=3))
+    offsets = Offsets(options, ConsumerOffsets(offset_table={"T@G": {0: 1}}), lambda group, topic, queue_id: None)
+    offsets.commit("G", "T", 1, 5)
+    offsets.commit("H", "T", 0, 5)
+    with pytest.raises(TableFull, match=r"the limit is reached with 3 offsets \(maxOffsets=3\).*or raise maxOffsets"):
+        offsets.commit("H", "U", 0, 5)
+    offsets.commit("H", "T", 0, 6)
+    offsets.remove_group("G")
+    offsets.clone("H", "G", "T")
+    offsets.commit("G", "T", 7, 1)
+    with pytest.raises(TableFull):
+        offsets.clone("G", "I", "T")
+    shown = SERVER.snapshot()
+    assert shown["eruca_server_offsets"] >= 3 and shown['eruca_server_refused_total{option="maxOffsets"}'] >= 2
+
+
+async def test_a_broker_with_full_tables_says_so_and_starts_again(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    broker = await make_broker(table_bytes_max=5000)
     peer = make_peer(broker)
     made = 0
     with pytest.raises(AssertionError, match="the limit is reached"):

@@ -191,7 +191,7 @@ async def test_one_way_waits_for_a_broker_that_reads_slowly(
     scripted: ScriptedCluster, make_producer: MakeProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A peer that has more than this to read is taken for one that does not read at all, and cut off.
-    monkeypatch.setattr("eruca._net.outbox.UNSENT_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("eruca._net.caller.UNSENT_BYTES_MAX", 1 << 20)
     broker = await scripted.add_broker()
     scripted.add_topic("orders")
     producer = await make_producer(scripted.address, compress_from=None)

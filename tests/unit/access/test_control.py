@@ -37,11 +37,15 @@ class Owner:
     def __init__(self) -> None:
         self.handlers: Mapping[int, Handler] = {}
         self.handle_unknown: Handler = refuse_unknown
+        self.unsent_bytes_max = 0
         self.reports: list[str] = []
 
     def on_open(self, link: Link) -> None: ...
     def on_close(self, link: Link) -> None: ...
     def on_held(self, link: Link, size: int) -> None: ...
+
+    def on_refused(self, link: Link, error: Exception) -> Exception:
+        return error
 
     def report(self, link: Link, reason: str) -> None:
         self.reports.append(reason)

@@ -15,7 +15,7 @@ from eruca.testing import VirtualClock
 def make_topics(table: TopicConfigTable | None = None, **options: Any) -> Topics:
     """The topics of a broker with these options."""
     given = BrokerOptions(**options)
-    return Topics(given, Standing(given), VirtualClock(), table or TopicConfigTable())
+    return Topics(LiveOptions(given), Standing(given), VirtualClock(), table or TopicConfigTable())
 
 
 def make_groups(table: GroupConfigTable | None = None, **options: Any) -> Groups:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from eruca._nameserver import kvconfig
 from eruca._nameserver.kvconfig import KVConfig
 from eruca._store.filesystem import LocalFileSystem
 from eruca._wire.bodies import KVTable
@@ -153,14 +152,14 @@ async def test_names_and_values_that_are_none_are_refused(
 
 
 async def test_the_config_is_bounded_and_what_is_deleted_makes_room(
-    disk: SlowDisk, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    disk: SlowDisk, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(kvconfig, "KV_BYTES_MAX", 1000)
-    config = await open_config(disk, path)
+    config = KVConfig(disk, path, lambda: 1000)
+    await config.load()
     with pytest.raises(TableFull):
         for number in range(1000):
             await config.put("N", f"k{number:03}", "v" * 20)
-    assert "cannot be set" in caplog.text
+    assert "(maxKVConfigBytes=1000)" in caplog.text
     await config.put("N", "k000", "w" * 20)
     with pytest.raises(TableFull):
         await config.put("N", "k000", "w" * 100)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from eruca._nameserver import routes as routes_module
+from eruca._nameserver.options import NameServerOptions
 from eruca._nameserver.routes import RouteTables
 from eruca._wire.bodies import (
     DataVersion,
@@ -382,20 +382,18 @@ def test_a_topic_that_cannot_be_one_is_left_out_and_the_others_are_taken(
     assert "is ignored: " in caplog.text
 
 
-def test_names_addresses_and_topics_are_bounded_and_what_goes_makes_room(
-    tables: RouteTables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(routes_module, "ROUTE_NAMES_MAX", 3)
-    monkeypatch.setattr(routes_module, "ROUTE_ENTRIES_MAX", 5)
+def test_names_addresses_and_topics_are_bounded_and_what_goes_makes_room() -> None:
+    limits = NameServerOptions(brokers_max=3, route_entries_max=5)
+    tables = RouteTables(options=lambda: limits)
     for number in range(3):
         register(tables, body_of("T", "U"), name=f"n{number}", address=f"h{number}:1", link=number)
     assert tables._entries == 5
     for more in ({"name": "n3"}, {"name": "n0", "cluster": "C2"}, {"name": "n0", "address": "h9:1"}):
         if "cluster" in more:
-            monkeypatch.setattr(routes_module, "ROUTE_NAMES_MAX", 1)
+            limits = NameServerOptions(brokers_max=1)
         with pytest.raises(RequestRefused, match="the maximum of this name server"):
             register(tables, body_of("T"), **{"address": "h0:1", **more})  # type: ignore[arg-type]
-        monkeypatch.setattr(routes_module, "ROUTE_NAMES_MAX", 3)
+        limits = NameServerOptions(brokers_max=3, route_entries_max=5)
     tables.drop_link(0)
     assert tables._entries == 3
     register(tables, body_of("T", "U"), name="n4", address="h4:1")

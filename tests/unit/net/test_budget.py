@@ -7,9 +7,10 @@ import logging
 
 import pytest
 
-from eruca._net.budget import PROCESS, REGISTRY, Account, Budget
+from eruca._net.budget import PROCESS, Account, Budget
 from eruca._net.handlers import refuse_unknown
 from eruca._net.link import Answer, Link
+from eruca._observe.metrics import SERVER
 from eruca._wire.codes import ResponseCode
 from eruca._wire.frame import Command, encode_command, make_request
 from tests.unit.net.rawpeer import open_peer, run_server, turn_until, wait_for_links
@@ -60,7 +61,7 @@ async def stack_peer(port: int) -> asyncio.StreamWriter:
 
 
 async def test_what_is_kept_is_weighed_and_the_largest_goes() -> None:
-    account = Account("trinkets", 100)
+    account = Account("trinkets", 100, "maxTrinkets")
     (small, _, _), (large, at_large, owner), (late, at_late, _) = make_link(), make_link(), make_link()
     account.add(small, 30)
     account.add(large, 40)
@@ -76,6 +77,6 @@ async def test_what_is_kept_is_weighed_and_the_largest_goes() -> None:
 
 
 async def test_budgets_are_metrics() -> None:
-    shown = REGISTRY.snapshot()
+    shown = SERVER.snapshot()
     assert shown["eruca_server_held_bytes_max"] == PROCESS.bytes_max
     assert shown["eruca_server_held_bytes"] == PROCESS.count()

@@ -13,12 +13,13 @@ from eruca._ground.backoff import Backoff
 from eruca._net import caller as caller_module
 from eruca._net.caller import Caller
 from eruca._net.handlers import ignore_unknown, refuse_unknown
+from eruca._net.limitoptions import LimitOptions
 from eruca._net.link import Answer, Handler, Link
 from eruca._net.server import Server, ServerSettings
 from eruca._wire.codes import ResponseCode
 from eruca._wire.frame import Command, encode_command, make_request
 from eruca.errors import CallTimeout, ConnectFailed, ConnectionLost, TooManyCalls
-from tests.unit.net.rawpeer import SECONDS_MAX, run_server, turn_until, wait_for_links
+from tests.unit.net.rawpeer import SECONDS_MAX, open_peer, run_server, turn_until, wait_for_links
 
 ECHO, SILENT, CALL_BACK = 34, 11, 35
 
@@ -253,14 +254,20 @@ async def test_impatient_caller_does_not_spoil_it_for_the_patient_one(monkeypatc
 
 async def test_peer_that_takes_no_more_connections_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eruca._net.caller._RETRIES", AT_ONCE)
-    async with run_server(HANDLERS, refuse_unknown, connections_max=0) as server, make_caller() as caller:
+    limits = [LimitOptions(connections_max=1)]
+    async with (
+        run_server(HANDLERS, refuse_unknown, limits=lambda: limits[0]) as server,
+        open_peer(server.port),
+        make_caller() as caller,
+    ):
+        await wait_for_links(server, 1)
         address = find_address(server)
         for _ in range(5):
             with pytest.raises((ConnectFailed, ConnectionLost)):
                 await caller.call(address, make_request(ECHO), 5000)
             await wait_for_loss(caller, address)
         assert not caller._addresses
-        server.settings.connections_max = 1
+        limits[0] = LimitOptions(connections_max=2)
         assert (await caller.call(address, make_request(ECHO), 5000)).code == 0
 
 

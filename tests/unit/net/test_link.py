@@ -10,8 +10,9 @@ import pytest
 
 from eruca._ground.limits import UNSENT_BYTES_MAX
 from eruca._net import link as link_module
-from eruca._net import outbox, turns
+from eruca._net import turns
 from eruca._net.handlers import refuse_unknown
+from eruca._net.limitoptions import LimitOptions
 from eruca._net.link import Answer, Handler, Link
 from eruca._wire.codes import ResponseCode, SerializeType
 from eruca._wire.frame import Command, encode_command, make_request
@@ -40,6 +41,7 @@ class Owner:
     def __init__(self, handlers: Mapping[int, Handler] | None = None) -> None:
         self.handlers: Mapping[int, Handler] = handlers or {}
         self.handle_unknown: Handler = refuse_unknown
+        self.unsent_bytes_max = UNSENT_BYTES_MAX
         self.said: list[str] = []
         self.opened = 0
         self.closed = 0
@@ -53,6 +55,9 @@ class Owner:
 
     def on_held(self, link: Link, size: int) -> None:
         self.held += size
+
+    def on_refused(self, link: Link, error: Exception) -> Exception:
+        return error
 
     def report(self, link: Link, reason: str) -> None:
         self.said.append(reason)
@@ -234,13 +239,14 @@ async def test_peer_that_does_not_read_is_cut_off_at_the_bound() -> None:
     link.send(b"more")
     await asyncio.sleep(0)
     assert transport.is_closing()
-    assert owner.said == [f"reads too slowly: {transport.unsent} bytes are pending"]
+    limit = f"(serverMaxUnreadBytes={UNSENT_BYTES_MAX})"
+    assert owner.said == [f"reads too slowly: {transport.unsent} bytes are pending {limit}"]
 
 
-async def test_slow_reader_is_cut_off_on_a_real_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "UNSENT_BYTES_MAX", 256 * 1024)
+async def test_slow_reader_is_cut_off_on_a_real_socket() -> None:
+    limits = LimitOptions(unread_bytes_max=256 * 1024)
     block = bytes(64 * 1024)
-    async with run_server(HANDLERS, refuse_unknown) as server, open_peer(server.port) as peer:
+    async with run_server(HANDLERS, refuse_unknown, limits=lambda: limits) as server, open_peer(server.port) as peer:
         (link,) = await wait_for_links(server, 1)
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         # The kernel's buffers accept some megabytes, then ours fill up.

@@ -13,15 +13,23 @@ import pytest
 
 from eruca._net import server as server_module
 from eruca._net.budget import Budget
+from eruca._net.caller import Caller
 from eruca._net.handlers import ignore_unknown, refuse_unknown
+from eruca._net.limitoptions import LimitOptions
 from eruca._net.link import Answer, Handler, Link
 from eruca._net.server import Server, ServerSettings
+from eruca._observe.metrics import SERVER
 from eruca._wire.codes import ResponseCode
 from eruca._wire.frame import Command, encode_command, make_request
-from eruca.errors import ConnectFailed
-from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer, run_server, turn_until, wait_for_links
+from eruca.errors import ConnectFailed, ConnectionLost, RequestRefused
+from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer, run_server, split_frames, turn_until, wait_for_links
 
-ECHO = 34
+ECHO, REFUSED, UNKNOWN = 34, 35, 999
+
+
+def count(option: str) -> float:
+    """How often something was refused because of the limit that this option sets."""
+    return float(SERVER.snapshot().get(f'eruca_server_refused_total{{option="{option}"}}', 0))
 
 
 def echo(link: Link, command: Command) -> Answer:
@@ -173,18 +181,132 @@ async def test_late_call_to_a_client_ends() -> None:
 
 
 async def test_connections_above_the_bound_are_refused(caplog: pytest.LogCaptureFixture) -> None:
-    async with run_server(HANDLERS, refuse_unknown, connections_max=2) as server:
+    limits = LimitOptions(connections_max=2)
+    before = count("serverMaxConnections")
+    async with run_server(HANDLERS, refuse_unknown, limits=lambda: limits) as server:
         async with open_peer(server.port) as first, open_peer(server.port):
             await wait_for_links(server, 2)
             for _ in range(5):
                 async with open_peer(server.port) as refused:
-                    assert await refused.wait_for_end() == b""
+                    (answer,) = split_frames(await refused.wait_for_end())
+                    assert (answer.code, answer.opaque) == (ResponseCode.SYSTEM_BUSY, -1)
+                    assert answer.remark == "2 connections are open, as many as serverMaxConnections allows"
             assert (await first.ask(make_request(ECHO))).code == 0
         await wait_for_links(server, 0)
         async with open_peer(server.port) as again:
             assert (await again.ask(make_request(ECHO))).code == 0
-    said = [record.getMessage() for record in caplog.records if "connections are already open" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "connections are open" in record.getMessage()]
     assert len(said) == 1
+    assert count("serverMaxConnections") - before == 5
+
+
+async def test_connections_of_one_address_above_the_bound_are_refused() -> None:
+    limits = LimitOptions(connections_per_address_max=2)
+    before = count("serverMaxConnectionsPerAddress")
+    async with run_server(HANDLERS, refuse_unknown, limits=lambda: limits, host="") as server:
+        async with open_peer(server.port), open_peer(server.port):
+            await wait_for_links(server, 2)
+            async with open_peer(server.port) as refused:
+                (answer,) = split_frames(await refused.wait_for_end())
+                assert "2 connections from 127.0.0.1 are open" in (answer.remark or "")
+                assert "serverMaxConnectionsPerAddress" in (answer.remark or "")
+            async with open_peer(f"127.0.0.2:{server.port}") as other:
+                # The address of the peer counts, not the one it connects to.
+                assert await other.wait_for_end() != b""
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.9", 0))
+            other = RawPeer(reader, writer)
+            assert (await other.ask(make_request(ECHO))).code == 0
+            await other.close()
+        await wait_for_links(server, 0)
+        async with open_peer(server.port) as again:
+            assert (await again.ask(make_request(ECHO))).code == 0
+    assert count("serverMaxConnectionsPerAddress") - before == 2
+
+
+async def test_a_request_that_takes_too_long_to_arrive_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    limits = LimitOptions(frame_seconds_max=1)
+    before = count("serverMaxFrameSeconds")
+    frame = encode_command(make_request(ECHO, body=bytes(1000)))
+    async with (
+        run_server(HANDLERS, refuse_unknown, limits=lambda: limits) as server,
+        open_peer(server.port) as slow,
+        open_peer(server.port) as idle,
+        open_peer(server.port) as quick,
+    ):
+        links = await wait_for_links(server, 3)
+        began = asyncio.get_running_loop().time()
+        ending, position = asyncio.create_task(slow.wait_for_end()), 0
+        while not ending.done():
+            slow.write_bytes(frame[position : position + 1])  # one byte now and then
+            # Others whose frames arrive in pieces but completely are not concerned.
+            quick.write_bytes(frame[:20])
+            await asyncio.wait([ending], timeout=0.05)
+            quick.write_bytes(frame[20:])
+            assert (await quick.read()).code == 0
+            position += 1
+        assert position < len(frame) and asyncio.get_running_loop().time() - began >= 1
+        assert sum(link.is_open for link in links) == 2
+        assert (await idle.ask(make_request(ECHO))).code == 0
+    assert count("serverMaxFrameSeconds") - before == 1
+    assert "a request took longer than 1 s (serverMaxFrameSeconds)" in caplog.text
+
+
+async def test_strangers_may_be_refused_only_so_often() -> None:
+    """With accounts, connections that never authenticated are slowed down; the others are not."""
+    limits = LimitOptions(refusals_per_second_max=3)
+    before = count("serverMaxAnonymousRequests")
+
+    def refuse(link: Link, command: Command) -> Answer:
+        raise RequestRefused(ResponseCode.NO_PERMISSION, "no account")
+
+    handlers: dict[int, Handler] = {ECHO: echo, REFUSED: refuse}
+    async with (
+        run_server(handlers, refuse_unknown, limits=lambda: limits, has_accounts=True) as server,
+        open_peer(server.port) as stranger,
+        open_peer(server.port) as member,
+    ):
+        links = await wait_for_links(server, 2)
+        for number in range(100):  # what is answered does not count
+            assert (await stranger.ask(make_request(ECHO, opaque=number))).code == 0
+        stranger.write(*[make_request((REFUSED, UNKNOWN)[number % 2], opaque=number) for number in range(8)])
+        answers = [await stranger.read() for _ in range(5)]
+        assert [answer.code for answer in answers[:4]] == [ResponseCode.NO_PERMISSION, 3, ResponseCode.NO_PERMISSION, 2]
+        remark = answers[3].remark or ""
+        assert "more than 3 refused requests in a second (serverMaxAnonymousRequests); sign requests" in remark
+        # It is another connection of the same address, and has authenticated.
+        for link in links:
+            if link.peer.endswith(f":{member.writer.get_extra_info('sockname')[1]}"):
+                link.account = "someone"
+        for number in range(20):
+            assert (await member.ask(make_request(REFUSED, opaque=number))).code == ResponseCode.NO_PERMISSION
+        assert [(await stranger.read()).opaque for _ in range(3)] == [5, 6, 7]  # later, and in order
+    assert count("serverMaxAnonymousRequests") - before >= 1
+
+
+async def test_without_accounts_nobody_is_a_stranger() -> None:
+    limits = LimitOptions(refusals_per_second_max=1)
+    async with run_server(HANDLERS, refuse_unknown, limits=lambda: limits) as server, open_peer(server.port) as peer:
+        for number in range(50):
+            answer = await peer.ask(make_request(UNKNOWN, opaque=number))
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_a_caller_is_told_why_it_was_refused() -> None:
+    limits = LimitOptions(connections_max=1)
+    async with run_server(HANDLERS, refuse_unknown, limits=lambda: limits) as server, open_peer(server.port):
+        await wait_for_links(server, 1)
+        caller = Caller()
+        try:
+            with pytest.raises((ConnectFailed, ConnectionLost), match="as many as serverMaxConnections allows"):
+                await caller.call(f"127.0.0.1:{server.port}", make_request(ECHO), 60_000)
+        finally:
+            await caller.close()
+
+
+async def test_the_memory_for_all_connections_can_be_set() -> None:
+    budget, limits = Budget(1), LimitOptions(held_bytes_max=12_345)
+    async with run_server(HANDLERS, refuse_unknown, limits=lambda: limits, budget=budget):
+        assert budget.bytes_max == 12_345
 
 
 async def test_unfinished_frames_are_bounded_and_the_largest_holder_goes_first() -> None:

@@ -17,7 +17,7 @@ from eruca._broker.replication.acknowledging import Acknowledgement
 from eruca._broker.standing import Standing
 from eruca._broker.topics import Topics
 from eruca._ground.clock import Clock
-from eruca._ground.config import HIDDEN, OptionInfo, StoreOptions, check_bounds, info_of, parse_value
+from eruca._ground.config import OptionInfo, StoreOptions, check_bounds, info_of, parse_value, show_value
 from eruca._ground.javaconf import write_conf
 from eruca._net.handlers import HandlerTable, Reply, Request
 from eruca._store.background import StoreBackground
@@ -100,8 +100,9 @@ class ConfigHandlers:
         values["haListenPort"] = str(options.port + HA_PORT_ABOVE)
         for known, holder in ((_STORE, self._store.options), (_BROKER, options)):
             for key, (name, info, _) in known.items():
-                values[key] = _show(getattr(holder, name), info)
-        values |= {key: _show(getattr(one, name), info) for key, (one, name, info) in self._fixed.items()}
+                values[key] = show_value(_write_value(getattr(holder, name)), info)
+        for key, (one, name, info) in self._fixed.items():
+            values[key] = show_value(_write_value(getattr(one, name)), info)
         header = BrokerConfigAnswerHeader(version=fastjson.write(self.version).decode())
         return Reply(header, dict(sorted(values.items())))
 
@@ -179,11 +180,6 @@ def _find_mutable(known: _Known, key: str) -> tuple[str, Any]:
 
 def _refuse_fixed(key: str) -> NoReturn:
     refuse(ResponseCode.NO_PERMISSION, f"{key} cannot be changed while the broker runs")
-
-
-def _show(value: object, info: OptionInfo) -> str:
-    text = _write_value(value)
-    return HIDDEN if info.secret and text else text
 
 
 def _write_value(value: object) -> str:

@@ -184,7 +184,12 @@ class _Joined:
 class Clients:
     """All producers and consumers."""
 
-    def __init__(self, clock: Clock, tell_members: Callable[[ConsumerGroup], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        tell_members: Callable[[ConsumerGroup], None],
+        heartbeats_bytes_max: int = HEARTBEATS_BYTES_MAX,
+    ) -> None:
         """`tell_members` is called when the members or topics of a group change; rapid changes make one call."""
         self._clock = clock
         self._tell_members = tell_members
@@ -193,7 +198,7 @@ class Clients:
         self._joined: dict[Link, _Joined] = {}
         self._producers_by_id: dict[str, dict[tuple[str, Link], Member]] = {}
         self._gathering = Gathering(self._settle)
-        self.account = Account("heartbeats", HEARTBEATS_BYTES_MAX)
+        self.account = Account("heartbeats", heartbeats_bytes_max, "maxHeartbeatBytes")
         self._reported: dict[str, tuple[str, ...]] = {}
         self._reporter = Reporter(log, lines_max=_PROBLEMS_A_MINUTE_MAX)
         # Groups with duplicate ids or mismatched subscriptions, for metrics and the console.

@@ -7,13 +7,12 @@ from typing import Final
 
 from eruca._broker.options import LiveOptions
 from eruca._broker.standing import Standing
+from eruca._broker.tableroom import TableRoom
 from eruca._ground.clock import Clock
-from eruca._ground.limits import SHARED_TABLE_BYTES_MAX
 from eruca._ground.signals import Signal
-from eruca._net.guards import Reporter
 from eruca._wire.bodies import DataVersion, GroupConfig, GroupConfigTable
 from eruca._wire.names import check_group
-from eruca.errors import InvalidName, TableFull
+from eruca.errors import InvalidName
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class Groups:
         for name in _OWN:
             self._groups.setdefault(name, GroupConfig(group_name=name, consume_broadcast_enable=True))
         self._bytes = sum(map(_weigh, self._groups))
-        self._reporter = Reporter(log)
+        self._room = TableRoom("groups", options, "groups_max", self._measure, log)
 
     def get(self, group: str) -> GroupConfig | None:
         """Return the settings of a group; an unknown one is created if the rules allow it."""
@@ -76,15 +75,15 @@ class Groups:
         name = config.group_name
         check_group(name)
         if name not in self._groups:
-            size = self._bytes + _weigh(name)
-            if size > SHARED_TABLE_BYTES_MAX:
-                text = f"group {name} cannot be created: the limit is reached with {len(self._groups)} groups"
-                self._reporter.report("full", text)
-                raise TableFull(text, hint="delete groups that are not used")
-            self._bytes = size
+            size = _weigh(name)
+            self._room.check(f"group {name} cannot be created", 1, size)
+            self._bytes += size
         self._groups[name] = config
         self._advance()
         return config
+
+    def _measure(self) -> tuple[int, int]:
+        return len(self._groups), self._bytes
 
     def delete(self, group: str) -> bool:
         """Delete a group; return False if there was none."""

@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from eruca._broker.options import LiveOptions
 from eruca._broker.refusals import refuse
 from eruca._ground.clock import Clock
-from eruca._ground.limits import LOCKS_MAX, LOCKS_OF_GROUP_MAX
 from eruca._net.guards import Reporter
 from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._net.meters import count_refused, show
 from eruca._wire.bodies import LockBody, LockedBody, MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.names import check_group, check_label
@@ -33,12 +34,14 @@ class _Lock:
 class QueueLocks:
     """The locks of every group."""
 
-    def __init__(self, clock: Clock, live_ms: int) -> None:
+    def __init__(self, clock: Clock, options: LiveOptions) -> None:
         self._clock = clock
-        self._live_s = live_ms / 1000
+        self._options = options
+        self._live_s = options.now.lock_live_ms / 1000
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._count = 0
         self._reporter = Reporter(log)
+        show("queue_locks", "Number of queue locks.", self, len)
 
     def __len__(self) -> int:
         return self._count
@@ -51,9 +54,7 @@ class QueueLocks:
         for queue in dict.fromkeys(queues):
             lock = locks.get(queue)
             if lock is None:
-                if self._count >= LOCKS_MAX or len(locks) >= LOCKS_OF_GROUP_MAX:
-                    text = f"group {group} is at its limit with {len(locks)} queue locks; all groups have {self._count}"
-                    self._reporter.report("full", text)
+                if not self._has_room(group, len(locks)):
                     break
                 self._count += 1
                 locks[queue] = _Lock(client_id, now + self._live_s)
@@ -75,6 +76,20 @@ class QueueLocks:
         if not locks:
             del self._groups[group]
         return held
+
+    def _has_room(self, group: str, count: int) -> bool:
+        """Whether one more lock may be granted to a group that has this many."""
+        options = self._options.now
+        if self._count >= options.locks_max:
+            key, most = "maxQueueLocks", options.locks_max
+        elif count >= options.locks_of_group_max:
+            key, most = "maxQueueLocksPerGroup", options.locks_of_group_max
+        else:
+            return True
+        count_refused(key)
+        text = f"group {group} gets no more queue locks: it has {count}, and all groups have {self._count}"
+        self._reporter.report("full", f"{text} ({key}={most})")
+        return False
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Release queues; only their holder can."""

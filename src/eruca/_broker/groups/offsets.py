@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from eruca._ground.limits import SHARED_TABLE_BYTES_MAX
-from eruca._net.guards import Reporter
+from eruca._broker.options import LiveOptions
+from eruca._broker.tableroom import TableRoom
 from eruca._wire.bodies import ConsumerOffsets
 from eruca._wire.codes import ResponseCode
-from eruca.errors import RequestRefused, TableFull
+from eruca.errors import RequestRefused
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +25,17 @@ _Queues: TypeAlias = dict[int, int]
 class Offsets:
     """Offsets by topic, group and queue."""
 
-    def __init__(self, table: ConsumerOffsets, check_new: Callable[[str, str, int], None]) -> None:
+    def __init__(
+        self, options: LiveOptions, table: ConsumerOffsets, check_new: Callable[[str, str, int], None]
+    ) -> None:
         """`check_new` raises an error if a group, topic and queue without an offset may not get one."""
         self._topics: dict[str, dict[str, _Queues]] = {}
         # Entries under keys that do not name a topic and a group; they are kept as they are.
         self._strange: dict[str, _Queues] = {}
         self._bytes = 0
+        self._count = 0
         self.version = 0
-        self._reporter = Reporter(log)
+        self._room = TableRoom("offsets", options, "offsets_max", self._measure, log)
         self._check_new = check_new
         self.merge(table)
 
@@ -57,18 +60,22 @@ class Offsets:
         size = count * _OFFSET_BYTES
         if group not in self._topics.get(topic, {}):
             size += _weigh_pair(topic, group)
-        if self._bytes + size > SHARED_TABLE_BYTES_MAX:
-            text = f"the offset of group {group} in topic {topic} cannot be stored: the offset table is full"
-            self._reporter.report("full", text)
-            raise TableFull(text, hint="delete unused groups and topics together with their offsets")
+        self._room.check(f"the offset of group {group} in topic {topic} cannot be stored", count, size)
+
+    def _measure(self) -> tuple[int, int]:
+        return self._count, self._bytes
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Commit one of the broker's own offsets, or one that was already checked."""
         queues = self._get_queues(topic, group)
         if queue_id not in queues:
-            self._bytes += _OFFSET_BYTES
+            self._add(1)
         queues[queue_id] = offset
         self.version += 1
+
+    def _add(self, count: int) -> None:
+        self._count += count
+        self._bytes += count * _OFFSET_BYTES
 
     def _get_queues(self, topic: str, group: str) -> _Queues:
         groups = self._topics.get(topic)
@@ -112,7 +119,8 @@ class Offsets:
 
     def _remove(self, topic: str, group: str) -> None:
         groups = self._topics[topic]
-        self._bytes -= _weigh_pair(topic, group) + len(groups.pop(group)) * _OFFSET_BYTES
+        self._bytes -= _weigh_pair(topic, group)
+        self._add(-len(groups.pop(group)))
         if not groups:
             del self._topics[topic]
 
@@ -139,7 +147,7 @@ class Offsets:
         known = self._get_queues(topic, group)
         before = len(known)
         known.update(queues)
-        self._bytes += (len(known) - before) * _OFFSET_BYTES
+        self._add(len(known) - before)
         self.version += 1
 
     def bound(self, find_end: Callable[[str, int], int]) -> int:

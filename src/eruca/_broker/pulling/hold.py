@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 
+from eruca._broker.options import LiveOptions
 from eruca._ground.limits import (
     HOLD_BYTES,
-    HOLDS_BYTES_MAX,
-    HOLDS_MAX,
-    HOLDS_OF_CONNECTION_BYTES_MAX,
-    HOLDS_OF_CONNECTION_MAX,
     SLICE_SECONDS,
 )
-from eruca._net.budget import show
 from eruca._net.link import Link
+from eruca._net.meters import count_refused, show
 from eruca._net.turns import find_turns
 from eruca._wire.frame import Command
 
@@ -67,7 +64,8 @@ class _Holder:
 class Holds:
     """All parked pulls, by queue and by connection."""
 
-    def __init__(self, resume: Resume, max_offset: Callable[[str, int], int]) -> None:
+    def __init__(self, options: LiveOptions, resume: Resume, max_offset: Callable[[str, int], int]) -> None:
+        self._options = options
         self._resume = resume
         self._max_offset = max_offset
         #: The pulls that wait for each queue. Dicts keep the order and allow removal from the middle.
@@ -78,6 +76,7 @@ class Holds:
         # To be answered in this loop iteration or the next ones, in order.
         self._ready: deque[tuple[Hold, bool]] = deque()
         self._is_queued = False
+        show("held_pulls", "Number of held pulls.", self, len)
         show("held_pulls_bytes", "Estimated memory of held pulls.", self, lambda holds: holds.weight)
 
     def __len__(self) -> int:
@@ -89,13 +88,26 @@ class Holds:
         return self._weight
 
     def has_room(self, link: Link, weight: int = HOLD_BYTES) -> bool:
-        """Whether one more pull of a connection may be parked."""
+        """Whether one more pull of a connection may be parked. If not, the client is to be answered at once."""
+        options = self._options.now
         holder = self._by_link.get(link)
-        if holder is not None and (
-            len(holder.holds) >= HOLDS_OF_CONNECTION_MAX or holder.weight + weight > HOLDS_OF_CONNECTION_BYTES_MAX
+        count, held = (0, 0) if holder is None else (len(holder.holds), holder.weight)
+        if (
+            count < options.holds_of_connection_max
+            and held + weight <= options.holds_of_connection_bytes_max
+            and self._count < options.holds_max
+            and self._weight + weight <= options.holds_bytes_max
         ):
-            return False
-        return self._count < HOLDS_MAX and self._weight + weight <= HOLDS_BYTES_MAX
+            return True
+        if count >= options.holds_of_connection_max:
+            key = "maxHeldPullsPerConnection"
+        elif held + weight > options.holds_of_connection_bytes_max:
+            key = "maxHeldPullBytesPerConnection"
+        else:
+            key = "maxHeldPulls" if self._count >= options.holds_max else "maxHeldPullBytes"
+        count_refused(key)
+        link.complain(f"has a pull that is not held: {count} are held for it, {self._count} in all (limit: {key})")
+        return False
 
     def find_lowest(self, topic: str, queue_id: int) -> int | None:
         """Return the lowest offset that a pull waits for in a queue; None if no pull does."""
@@ -157,15 +169,17 @@ class Holds:
             if not self._is_queued:
                 self._answer()
 
-    def _leave_queue(self, holds: Iterable[Hold], *, may_hold: bool) -> None:
-        """Remove pulls from their queues: they no longer wait for a message, only for their turn."""
-        for hold in holds:
-            key = (hold.topic, hold.queue_id)
-            queue = self.by_queue[key]
-            del queue[hold]
-            if not queue:
-                del self.by_queue[key]
-            self._ready.append((hold, may_hold))
+    def _leave_queue(self, holds: list[Hold], *, may_hold: bool) -> None:
+        """Remove pulls of one queue from it: they no longer wait for a message, only for their turn."""
+        key = (holds[0].topic, holds[0].queue_id)
+        queue = self.by_queue[key]
+        if len(holds) == len(queue):
+            # A message for everybody, of whom there may be very many.
+            del self.by_queue[key]
+        else:
+            for hold in holds:
+                del queue[hold]
+        self._ready.extend([(hold, may_hold) for hold in holds])
 
     def _answer(self) -> None:
         """Answer the pulls whose turn it is, for at most one time slice."""

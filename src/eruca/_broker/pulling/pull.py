@@ -94,7 +94,7 @@ class PullHandlers:
         self._read = self._store.reader.read
         self._filters = PullFilters()
         self._memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self.holds = Holds(self._resume, self._max_offset)
+        self.holds = Holds(self._options, self._resume, self._max_offset)
         # How often the log was cut: data that is written in pieces may have been removed.
         self._cuts = 0
         self._store.lineage.was_cut.listen(self._on_cut)

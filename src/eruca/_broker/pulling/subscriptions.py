@@ -8,7 +8,7 @@ from eruca._filter.sql import compile_sql
 from eruca._filter.tags import ExpressionError, parse_tags
 from eruca._ground.limits import FILTERS_BYTES_MAX, TAGS_CHARS_MAX
 from eruca._net.apart import run_apart
-from eruca._net.budget import show
+from eruca._net.meters import show
 from eruca._store.reading.slices import Filter
 from eruca._wire.properties import parse_properties
 from eruca._wire.record import RecordView, inspect_record

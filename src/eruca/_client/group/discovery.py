@@ -8,16 +8,14 @@ from collections.abc import Callable, Sequence
 from eruca._client.group.balance import Balance
 from eruca._client.group.subscriptions import Subscription, TopicPattern, make_subscription
 from eruca._client.namespaces import unwrap, wrap
+from eruca._client.session.cluster import ask_cluster, describe_clusters
 from eruca._client.session.session import Session
 from eruca._ground.limits import REGISTRATION_TOPICS_MAX
 from eruca._ground.repeating import Repeating
-from eruca._wire.bodies import ClusterInfo, TopicList
-from eruca._wire.catalog import decode_answer
-from eruca._wire.codes import RequestCode, ResponseCode
-from eruca._wire.frame import make_request
-from eruca._wire.headers import EmptyHeader
+from eruca._wire.bodies import TopicList
+from eruca._wire.codes import RequestCode
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
-from eruca.errors import ErucaError, RequestRefused, WireError
+from eruca.errors import ErucaError, WireError
 
 log = logging.getLogger(__name__)
 
@@ -115,17 +113,16 @@ class Discovery:
         return [topic for topic, missed in self.found.items() if missed >= _MISSED_MAX]
 
     async def _list_matching(self) -> dict[str, TopicPattern]:
-        body = await self._ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        body = await ask_cluster(self._session.routes, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         topics = body.topic_list if isinstance(body, TopicList) else []
         if len(topics) > REGISTRATION_TOPICS_MAX:
             raise WireError(f"a name server lists {len(topics)} topics, at most {REGISTRATION_TOPICS_MAX} are read")
         found = {topic: pattern for topic in topics if (pattern := self._match(topic)) is not None}
         if found.keys() - self._subscriptions.keys():
             # Brokers have topics that are named after themselves and after their clusters.
-            info = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO)
-            if isinstance(info, ClusterInfo):
-                for name in (*info.broker_addr_table, *info.cluster_addr_table):
-                    found.pop(name, None)
+            info = await describe_clusters(self._session.routes)
+            for name in (*info.broker_addr_table, *info.cluster_addr_table):
+                found.pop(name, None)
         return found
 
     def _match(self, topic: str) -> TopicPattern | None:
@@ -136,9 +133,3 @@ class Discovery:
         if wrap(self._namespace, name) != topic:
             return None  # of another namespace
         return next((known for known in self._patterns if known.pattern.fullmatch(name)), None)
-
-    async def _ask(self, code: RequestCode) -> object:
-        server, answer = await self._session.routes.ask_nameserver(lambda: make_request(code, EmptyHeader()))
-        if answer.code != ResponseCode.SUCCESS:
-            raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
-        return decode_answer(code, answer)[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from eruca._client.session.session import Session
-from eruca._ground.smallfiles import rename_file, replace_file
+from eruca._ground.smallfiles import make_directories, open_private, rename_file, replace_file
 from eruca._wire.bodies import MessageQueue, ResetOffsetBody, decode_reset_offsets, encode_reset_offsets
 from eruca.errors import ConfigError, ErucaError, StoreIOError
 
@@ -143,8 +144,8 @@ class LocalOffsets:
         await asyncio.to_thread(self._open)
 
     def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        lock = self._path.with_name("offsets.lock").open("wb")
+        make_directories(self._path.parent)
+        lock = os.fdopen(open_private(str(self._path.with_name("offsets.lock")), os.O_WRONLY | os.O_CREAT), "wb")
         try:
             _lock(lock)
         except OSError:

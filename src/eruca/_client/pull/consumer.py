@@ -301,7 +301,10 @@ class PullConsumer(Client):
         await self._member.retry(message, delay_level)
 
     async def view(self, offset_id: str) -> Message:
-        """Return the message with an offset id (`Message.offset_id`). Raises RequestRefused when there is none."""
+        """Return the message with an offset id (`Message.offset_id`).
+
+        Raises RequestRefused when there is none, and NoRoute when the id names no broker of this cluster.
+        """
         return await self._require_started().reader.view(offset_id)
 
     async def query(

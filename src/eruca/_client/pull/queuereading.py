@@ -14,6 +14,7 @@ from eruca._client.group.subscriptions import Subscription, Wanted, make_subscri
 from eruca._client.message import Decode, Message
 from eruca._client.namespaces import unwrap_queue, wrap
 from eruca._client.session.calls import PullStatus
+from eruca._client.session.cluster import find_named_broker
 from eruca._client.session.routes import Route
 from eruca._client.session.session import Session
 from eruca._ground.limits import POSITION_MAX
@@ -126,12 +127,13 @@ class QueueReader:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     async def view(self, offset_id: str) -> Message:
-        """The message with an offset id, from the broker the id names. Raises RequestRefused when it has none."""
+        """The message with an offset id, from the broker the id names.
+
+        Raises RequestRefused when it has none, and NoRoute when the cluster has no such broker.
+        """
         where = decode_offset_id(offset_id)
-        address = f"[{where.ip}]:{where.port}" if ":" in where.ip else f"{where.ip}:{where.port}"
-        record = await self._session.calls.view_message(address, where.position)
-        names = [name for name, by_id in self._session.routes.list_brokers().items() if address in by_id.values()]
-        return self._make_message(record, names[0] if names else "")
+        name, address = await find_named_broker(self._session.routes, where)
+        return self._make_message(await self._session.calls.view_message(address, where.position), name)
 
     async def query(
         self, topic: str, key: str, begin: datetime | None, end: datetime | None, count: int, *, is_unique_id: bool

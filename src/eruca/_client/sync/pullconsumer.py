@@ -155,7 +155,10 @@ class PullConsumer(PlainPullConsumer):
         self._run(self._twin.send_back(find_twin("message", message), delay_level))
 
     def view(self, offset_id: str) -> Message:
-        """Return the message with an offset id (`Message.offset_id`). Raises RequestRefused when there is none."""
+        """Return the message with an offset id (`Message.offset_id`).
+
+        Raises RequestRefused when there is none, and NoRoute when the id names no broker of this cluster.
+        """
         return Message(self._run(self._twin.view(offset_id)), self)
 
     def query(

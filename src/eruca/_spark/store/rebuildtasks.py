@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eruca._ground.smallfiles import make_directories, open_private
 from eruca._spark.kernel.derived import put_index_entries, put_queue_entries
 from eruca._spark.store.entryrows import make_arrow
 from eruca._store.filesystem import LocalFileSystem
@@ -174,10 +175,10 @@ def write_index_file(path: Path, slots: int, entries_max: int, hashes: Ints, pos
 
 def _write_whole(path: Path, size: int, data: npt.NDArray[np.uint8]) -> None:
     """Write a file with some bytes followed by zeros; it gets its name when it is synced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directories(path.parent)
     staging = path.parent / f"{STAGING_PREFIX}{path.name}-{uuid.uuid4().hex}"
     try:
-        with staging.open("wb", buffering=0) as file:
+        with open(staging, "wb", buffering=0, opener=open_private) as file:
             os.ftruncate(file.fileno(), size)
             rest = memoryview(data.data)
             while rest:

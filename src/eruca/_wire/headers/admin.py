@@ -116,6 +116,9 @@ class UpdateAccountHeader(Header):
     topic_perms: str | None = None
     group_perms: str | None = None
 
+    def __repr__(self) -> str:
+        return f"UpdateAccountHeader(access_key={self.access_key!r})"
+
 
 class AccessKeyHeader(Header):
     """Delete an account (51)."""

@@ -1,0 +1,73 @@
+"""Questions about the whole cluster, which any name server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from eruca._client.session.routes import Routes
+from eruca._wire.bodies import ClusterInfo
+from eruca._wire.catalog import decode_answer
+from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import make_request
+from eruca._wire.headers import EmptyHeader
+from eruca._wire.ids import OffsetId
+from eruca.errors import NoRoute, RequestRefused
+
+
+async def ask_cluster(routes: Routes, code: RequestCode) -> object:
+    """Ask the name servers a question without parameters; return the typed body of the answer. Raises ErucaError."""
+    server, answer = await routes.ask_nameserver(lambda: make_request(code, EmptyHeader()))
+    if answer.code != ResponseCode.SUCCESS:
+        raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
+    return decode_answer(code, answer)[1]
+
+
+async def describe_clusters(routes: Routes) -> ClusterInfo:
+    """Return all brokers with the addresses of their members, and the cluster of each."""
+    body = await ask_cluster(routes, RequestCode.GET_BROKER_CLUSTER_INFO)
+    return body if isinstance(body, ClusterInfo) else ClusterInfo()
+
+
+async def find_named_broker(routes: Routes, where: OffsetId) -> tuple[str, str]:
+    """Return the name and the address of the broker that an offset id names. Raises NoRoute.
+
+    Ids come from anywhere: a log, a ticket, a property of a message. One that names a stranger must not make us connect
+    to it and send it signed requests.
+    """
+    for name, address in _list_addresses(routes.list_brokers()):
+        if await _is_at(address, where):
+            return name, address
+    table = (await describe_clusters(routes)).broker_addr_table
+    for name, address in _list_addresses({name: broker.broker_addrs for name, broker in table.items()}):
+        if await _is_at(address, where):
+            return name, address
+    raise NoRoute(
+        f"the id names a broker at {where.ip}, port {where.port}, and this cluster has none there",
+        hint="is the id complete, and is it of this cluster?",
+    )
+
+
+def _list_addresses(brokers: dict[str, dict[int, str]]) -> Iterator[tuple[str, str]]:
+    for name, by_id in brokers.items():
+        for address in by_id.values():
+            yield name, address
+
+
+async def _is_at(address: str, where: OffsetId) -> bool:
+    """Whether the address of a broker is the one in an id, which has no names, only numbers."""
+    host, _, port = address.rpartition(":")
+    if port != str(where.port):
+        return False
+    wanted, host = ip_address(where.ip), host.strip("[]")
+    try:
+        return ip_address(host) == wanted
+    except ValueError:
+        pass
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, where.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return any(ip_address(str(entry[4][0]).partition("%")[0]) == wanted for entry in found)

@@ -1,0 +1,127 @@
+"""Who may connect, and how much those may ask who never authenticated: limits in total and by address."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from eruca._net.limitoptions import LimitOptions
+from eruca._net.link import Link
+from eruca._net.meters import count_refused, show
+from eruca._wire.codes import ResponseCode
+from eruca.errors import RequestRefused
+
+# How long a connection is not read after it exceeded the limit of requests.
+_PAUSE_SECONDS: Final = 1.0
+_NETWORK_BITS: Final = 64
+# The share of all files that a process may have open which connections may take.
+_FILES_SHARE: Final = 0.75
+
+
+class _Address:
+    """One address: its connections, and how many requests it may still send."""
+
+    __slots__ = ("connections", "refilled_at", "requests")
+
+    def __init__(self, requests: float, now: float) -> None:
+        self.connections = 0
+        self.requests = requests
+        self.refilled_at = now
+
+
+class Admission:
+    """Counts the connections of one server, over all its ports."""
+
+    def __init__(self, limits: Callable[[], LimitOptions], now: Callable[[], float]) -> None:
+        """`limits` returns the options in force, `now` the time in seconds."""
+        self._limits = limits
+        self._now = now
+        self._addresses: dict[str, _Address] = {}
+        self._of_link: dict[Link, str] = {}
+        # The store needs files too: a server that cannot open one more cannot store one more message.
+        self._files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _FILES_SHARE
+        show("connections", "Open connections.", self, lambda it: len(it._of_link))
+        show("addresses", "Addresses with open connections.", self, lambda it: len(it._addresses))
+
+    def __len__(self) -> int:
+        return len(self._of_link)
+
+    def enter(self, link: Link) -> str:
+        """Count a new connection; return an empty text, or why it must be closed."""
+        limits = self._limits()
+        if len(self._of_link) >= min(limits.connections_max, self._files_max):
+            count_refused("serverMaxConnections")
+            allowed_by = "serverMaxConnections allows"
+            if self._files_max < limits.connections_max:
+                allowed_by = f"the limit of open files allows (serverMaxConnections={limits.connections_max})"
+            return f"{len(self._of_link)} connections are open, as many as {allowed_by}"
+        name = find_network(link.peer_host[0])
+        address = self._addresses.get(name)
+        if address is None:
+            address = self._addresses[name] = _Address(limits.refusals_per_second_max, self._now())
+        elif address.connections >= limits.connections_per_address_max:
+            count_refused("serverMaxConnectionsPerAddress")
+            return (
+                f"{address.connections} connections from {name} are open, as many as serverMaxConnectionsPerAddress "
+                "allows"
+            )
+        address.connections += 1
+        self._of_link[link] = name
+        return ""
+
+    def leave(self, link: Link) -> None:
+        """Forget a closed connection. Its address is kept until its requests would be allowed again."""
+        name = self._of_link.pop(link, None)
+        if name is not None:
+            self._addresses[name].connections -= 1
+
+    def forget_addresses(self) -> None:
+        """Forget addresses without connections and without recent requests; call this regularly."""
+        limit, now = self._limits().refusals_per_second_max, self._now()
+        for name, address in list(self._addresses.items()):
+            if not address.connections and _refill(address, limit, now) >= limit:
+                del self._addresses[name]
+
+    def on_stranger(self, link: Link) -> None:
+        """Count a refused request of a connection that never authenticated.
+
+        Above the limit this raises another refusal, which names the limit, and the connection is not read for a second.
+        """
+        limits = self._limits()
+        address = self._addresses.get(self._of_link.get(link, ""))
+        if address is None:
+            return
+        left = _refill(address, limits.refusals_per_second_max, self._now())
+        if left >= 1:
+            address.requests = left - 1
+            return
+        count_refused("serverMaxAnonymousRequests")
+        link.pause_for(_PAUSE_SECONDS)
+        raise RequestRefused(
+            ResponseCode.SYSTEM_BUSY,
+            f"connections from {link.peer_host[0]} that never authenticated sent more than "
+            f"{limits.refusals_per_second_max} refused requests in a second (serverMaxAnonymousRequests); "
+            "sign requests with the keys of an account",
+        )
+
+
+def _refill(address: _Address, limit: int, now: float) -> float:
+    """Return how many requests an address may send now."""
+    address.requests = min(float(limit), address.requests + (now - address.refilled_at) * limit)
+    address.refilled_at = now
+    return address.requests
+
+
+def find_network(host: str) -> str:
+    """Return what counts as one address: an IPv4 address, or the 64 bits of an IPv6 network, which has one owner."""
+    if ":" not in host:
+        return host
+    address = ip_address(host.partition("%")[0])
+    if not isinstance(address, IPv6Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    network = int(address) >> _NETWORK_BITS << _NETWORK_BITS
+    return f"{IPv6Address(network)}/{_NETWORK_BITS}" if network else str(address)

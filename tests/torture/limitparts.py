@@ -1,0 +1,215 @@
+"""Clients that try to use more than a server has for them, each with the weakest account that may send its requests.
+
+`python -m tests.torture.limitparts BROKER NAMES SIZE` runs each part named on a line of standard input, and prints
+`done` after it. A size of 1 is the full attack. The variable LIMITS_KEYS has the keys of the weakest account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from eruca._cli.store import raise_open_files_limit
+from eruca._wire.codes import RequestCode
+from eruca._wire.frame import Command, encode_command, make_request
+from eruca._wire.headers import RouteHeader
+from eruca._wire.signature import Credentials
+from tests.integration.broker.requests import EXPRESSION, HOLD, pull_header, send_header
+from tests.torture.hostileparts import LARGE, Target, open_crowd, scale, stop_reading
+from tests.unit.net.rawpeer import RawPeer, open_peer
+
+# The weakest account: it may publish to and subscribe to anything, and nothing else.
+KEYS = "LIMITS_KEYS"
+_STRANGERS = 5000
+_DRIPPING = 2000
+_SECONDS = 15.0
+_SECONDS_MIN = 2.0
+# A server is told to wait at most this long for one request.
+FRAME_SECONDS = 10
+
+
+def find_account() -> Credentials | None:
+    """The account, if servers want one."""
+    keys = os.environ.get(KEYS, "").split()
+    return Credentials(*keys) if keys else None
+
+
+def sign(request: Command) -> Command:
+    """Sign a request with the weakest account."""
+    account = find_account()
+    if account is not None:
+        account.sign(request)
+    return request
+
+
+class Silent(asyncio.Protocol):
+    """A connection that reads and forgets."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.heard = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep it."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Count it."""
+        self.heard += len(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The server closed it."""
+        self.transport = None
+
+
+async def connect_many(address: str, count: int) -> list[Silent]:
+    """Open connections, some at a time."""
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    found: list[Silent] = []
+    for _ in range(0, count, 10):
+        opened = await asyncio.gather(*[loop.create_connection(Silent, host, int(port)) for _ in range(10)])
+        found += [peer for _, peer in opened]
+    return found[:count]
+
+
+def drop_all(peers: list[Silent]) -> None:
+    """Close connections at once."""
+    for peer in peers:
+        if peer.transport is not None:
+            peer.transport.abort()
+
+
+async def stay_strangers(target: Target, size: float) -> None:
+    """5,000 connections that never authenticate: a third is silent, the others ask for things they may not have."""
+    rng = random.Random(5)
+    halves = [
+        (address, await connect_many(address, scale(_STRANGERS // 2, size)))
+        for address in (target.broker, target.names)
+    ]
+    asked = {
+        target.broker: [
+            make_request(RequestCode.SEND_MESSAGE_V2, send_header("Stranger"), b"x", opaque=1),
+            make_request(RequestCode.PULL_MESSAGE, pull_header("Good"), opaque=2),
+            make_request(RequestCode.GET_BROKER_CONFIG, opaque=3),
+        ],
+        target.names: [
+            make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic="Good"), opaque=1),
+            make_request(RequestCode.GET_NAMESRV_CONFIG, opaque=2),
+        ],
+    }
+    frames = {address: [encode_command(request) for request in requests] for address, requests in asked.items()}
+    try:
+        end = asyncio.get_running_loop().time() + max(_SECONDS_MIN, _SECONDS * size)
+        while asyncio.get_running_loop().time() < end:
+            for address, peers in halves:
+                # Each of them about once a second; a crowd on a network does not speak in unison.
+                for peer in rng.sample(peers[len(peers) // 3 :], max(1, len(peers) // 150)):
+                    if peer.transport is not None:
+                        peer.transport.write(rng.choice(frames[address]))
+            await asyncio.sleep(0.01)
+    finally:
+        for _, peers in halves:
+            drop_all(peers)
+
+
+async def drip(target: Target, size: float) -> None:
+    """2,000 connections that send one byte a second, until the servers have closed all of them."""
+    frame = encode_command(sign(make_request(RequestCode.SEND_MESSAGE_V2, send_header("Drip"), bytes(1000), opaque=1)))
+    peers = await connect_many(target.broker, scale(_DRIPPING // 2, size))
+    peers += await connect_many(target.names, scale(_DRIPPING // 2, size))
+    try:
+        for number in range(len(frame) - 1):
+            left = [peer for peer in peers if peer.transport is not None]
+            if not left:
+                return
+            assert number < 6 * FRAME_SECONDS, f"{len(left)} connections are still open"
+            for part in range(100):  # spread over the second
+                for peer in left[part::100]:
+                    if peer.transport is not None:
+                        peer.transport.write(frame[number : number + 1])
+                await asyncio.sleep(0.01)
+    finally:
+        drop_all(peers)
+
+
+async def flood(address: str, request: Command, count: int, seconds: float) -> None:
+    """40 connections that send a request again and again and read nothing."""
+    frames = encode_command(sign(request)) * 100
+    async with open_crowd(address, 40) as crowd:
+        for peer in crowd:
+            stop_reading(peer)
+            for _ in range(count // 100):
+                peer.write_bytes(frames)
+        await asyncio.sleep(seconds)
+
+
+async def leave_pulls_unread(target: Target, size: float) -> None:
+    """Pulls of a large message: 80,000 answers of 4 MB, none of which is read."""
+    async with open_peer(target.broker) as sender:
+        for _ in range(3):
+            await ask_signed(sender, make_request(RequestCode.SEND_MESSAGE_V2, send_header("Unread"), LARGE, opaque=1))
+    pull = make_request(RequestCode.PULL_MESSAGE, pull_header("Unread", max_message_nums=1), opaque=1)
+    await flood(target.broker, pull, scale(2000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
+
+
+async def leave_routes_unread(target: Target, size: float) -> None:
+    """Small answers that are not read: routes of a name server, and offsets of a broker."""
+    route = make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic="Good"), opaque=1)
+    await flood(target.names, route, scale(20_000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
+    unknown = make_request(RequestCode.PULL_MESSAGE, pull_header("Good", queue_offset=10**12), opaque=1)
+    await flood(target.broker, unknown, scale(20_000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
+
+
+async def hold_too_much(target: Target, size: float) -> None:
+    """Held pulls: 20 connections with 20,000 each, and a message that wakes them all; nobody reads."""
+    async with open_peer(target.broker) as sender:
+        first = await ask_signed(sender, make_request(RequestCode.SEND_MESSAGE_V2, send_header("Held"), b"x", opaque=1))
+        header = pull_header(
+            "Held",
+            queue_offset=int(first.ext_dict()["queueOffset"]) + 1,
+            sys_flag=HOLD | EXPRESSION,
+            suspend_timeout_ms=60_000,
+        )
+        held = encode_command(sign(make_request(RequestCode.PULL_MESSAGE, header, opaque=1))) * 100
+        async with open_crowd(target.broker, 20) as crowd:
+            for peer in crowd:
+                stop_reading(peer)
+                for _ in range(scale(200, size)):
+                    peer.write_bytes(held)
+                with suppress(TimeoutError, ConnectionError):
+                    async with asyncio.timeout(_SECONDS):
+                        await peer.writer.drain()
+            await ask_signed(
+                sender, make_request(RequestCode.SEND_MESSAGE_V2, send_header("Held"), bytes(100_000), opaque=1)
+            )
+            await asyncio.sleep(max(_SECONDS_MIN, _SECONDS / 3 * size))
+
+
+async def ask_signed(peer: RawPeer, request: Command) -> Command:
+    """Ask one thing that must succeed."""
+    answer = await peer.ask(sign(request))
+    assert answer.code == 0, f"{answer.code} {answer.remark}"
+    return answer
+
+
+PARTS: dict[str, Callable[[Target, float], Awaitable[None]]] = {
+    "strangers": stay_strangers,
+    "drip": drip,
+    "unread-pulls": leave_pulls_unread,
+    "unread-routes": leave_routes_unread,
+    "held": hold_too_much,
+}
+
+
+if __name__ == "__main__":
+    raise_open_files_limit()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        asyncio.run(PARTS[line.strip()](Target(sys.argv[1], sys.argv[2]), float(sys.argv[3])))  # type: ignore[arg-type]
+        print("done", flush=True)
