@@ -38,6 +38,7 @@ from eruca._broker.registering.registration import Registration
 from eruca._broker.replication.acknowledging import Acknowledgement, Gate
 from eruca._broker.replication.failover import open_client
 from eruca._broker.replication.members import open_members
+from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.readlimit import ReadLimit
 from eruca._broker.replication.replication import Replication
 from eruca._broker.replication.services import Services
@@ -104,7 +105,10 @@ class Broker:
         self._progress = progress
         self._kept_options = kept_options
         self._overridden = overridden or {}
-        self._caller = Caller()
+        self._membership = Membership(
+            options.name, options.credentials, options.acl_enable and not options.ha_allow_unauthenticated
+        )
+        self._caller = Caller(credentials=options.credentials)
         # How to stop what `start` has started; the last entry is stopped first.
         self._endings: list[Callable[[], Awaitable[None]]] = []
 
@@ -263,6 +267,7 @@ class Broker:
             Services(store, topics, offsets, self.once, schedule, timing, self.checks, self.pull.holds),
             CopiedTables(topics, self.groups, offsets, schedule, timing),
             self._known_members,
+            self._membership,
             etcd,
         )
 
@@ -271,6 +276,7 @@ class Broker:
         table = HandlerTable()
         for handlers in (*self._make_client_handlers(), *self.replication.handlers, *self._make_admin_handlers()):
             handlers.register(table)
+        self._membership.prove_answers(table)
         self.ports = Ports(self.options, table, self._on_link_close)
         self.housekeeping = Housekeeping(
             self.options,
