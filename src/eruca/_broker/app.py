@@ -61,6 +61,8 @@ from eruca._net.caller import Caller
 from eruca._net.etcd import EtcdClient
 from eruca._net.handlers import Handlers, HandlerTable
 from eruca._net.link import Link
+from eruca._net.tls import ServerTls, open_outgoing
+from eruca._net.tlsoptions import TlsOptions
 from eruca._store.background import StoreBackground
 from eruca._store.filesystem import FileSystem, LocalFileSystem
 from eruca._store.log.scan import Progress
@@ -88,6 +90,7 @@ class Broker:
         progress: Progress | None = None,
         kept_options: Path | None = None,
         overridden: Mapping[str, str] | None = None,
+        tls: TlsOptions | None = None,
     ) -> None:
         """`progress` is called with the number of bytes that recovery has read, from the recovery thread. Changed
         options are saved in the file `kept_options`; `overridden` maps each key that another source sets at the next
@@ -108,7 +111,10 @@ class Broker:
         self._membership = Membership(
             options.name, options.credentials, options.acl_enable and not options.ha_allow_unauthenticated
         )
-        self._caller = Caller(credentials=options.credentials)
+        tls = tls or TlsOptions()
+        self._tls = ServerTls(tls, options.host, options.ha_host, options.bind)
+        self._outgoing_tls = open_outgoing(tls)
+        self._caller = Caller(tls=self._outgoing_tls, credentials=options.credentials)
         # How to stop what `start` has started; the last entry is stopped first.
         self._endings: list[Callable[[], Awaitable[None]]] = []
 
@@ -125,6 +131,10 @@ class Broker:
             self.standing = Standing(self.options)
             self.standing.listen(self.options.port)
             # A misconfiguration is reported before anything else is started.
+            self._endings.append(self._tls.stop)
+            await self._tls.start()
+            if self._outgoing_tls is not None:
+                await self._outgoing_tls.get_context()
             etcd = await self._open_etcd() if self.options.failover else None
             await self._open_store()
             await finish_in_thread(self._load_tables)
@@ -269,6 +279,8 @@ class Broker:
             self._known_members,
             self._membership,
             etcd,
+            port_tls=self._tls,
+            outgoing_tls=self._outgoing_tls,
         )
 
     def _build_ports(self) -> None:
@@ -277,7 +289,7 @@ class Broker:
         for handlers in (*self._make_client_handlers(), *self.replication.handlers, *self._make_admin_handlers()):
             handlers.register(table)
         self._membership.prove_answers(table)
-        self.ports = Ports(self.options, table, self._on_link_close)
+        self.ports = Ports(self.options, table, self._on_link_close, self._tls)
         self.housekeeping = Housekeeping(
             self.options,
             self.pull.holds,
@@ -331,6 +343,10 @@ class Broker:
         self.clients.drop_link(link)
         self.pull.holds.drop_link(link)
         self.filter_servers.drop_link(link)
+
+    def look_again(self) -> None:
+        """Check for changes the files that are read while it runs: certificates."""
+        self._tls.look_again()
 
     # -- stopping ----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from eruca._broker.options import FAST_PORT_BELOW, HA_PORT_ABOVE, BrokerOptions
 from eruca._net.handlers import HandlerTable, refuse_unknown
 from eruca._net.link import Link
 from eruca._net.server import Server, ServerSettings
+from eruca._net.tls import ServerTls
 from eruca._wire.codes import RequestCode
 from eruca.errors import ConnectFailed
 
@@ -23,12 +24,19 @@ _TRIES: Final = 100
 class Ports:
     """Listens."""
 
-    def __init__(self, options: BrokerOptions, table: HandlerTable, on_close: Callable[[Link], None]) -> None:
+    def __init__(
+        self,
+        options: BrokerOptions,
+        table: HandlerTable,
+        on_close: Callable[[Link], None],
+        tls: ServerTls | None = None,
+    ) -> None:
         """`on_close` is called for every closed connection."""
         self._options = options
         #: The handlers of the main port.
         self.handlers = table.handlers
         self._on_close = on_close
+        self._tls = tls
         #: The open servers.
         self.servers: list[Server] = []
 
@@ -65,7 +73,8 @@ class Ports:
         return main.port
 
     def _settings(self, port: int) -> ServerSettings:
-        return ServerSettings(host=self._options.bind_host, port=port, idle_seconds=self._options.idle_seconds)
+        options = self._options
+        return ServerSettings(options.bind_host, port, options.idle_seconds, tls=self._tls)
 
     async def close(self) -> None:
         """Close all ports and connections."""

@@ -11,6 +11,7 @@ from eruca._cli.settings import Settings, choose_told_address, require_loopback
 from eruca._filterserver.app import FilterServer
 from eruca._filterserver.options import FilterServerOptions
 from eruca._net.addresses import check_addresses
+from eruca._net.tlsoptions import TlsOptions
 
 
 @add_server_options(Role.FILTERSERVER)
@@ -51,11 +52,12 @@ def filterserver(
       eruca filterserver --filter-plugin-path filters
     """
     options = _build(settings, host, insecure)
+    tls = settings.build(TlsOptions)
     if print_config:
-        print_settings(settings, output, options)
+        print_settings(settings, output, options, tls)
         return
     start_logs(settings, options.log_level, log_json)
-    server = FilterServer(options)
+    server = FilterServer(options, tls=tls)
     hint = "another process has the port; leave out --listen-port to take any"
 
     def say() -> None:

@@ -16,6 +16,7 @@ from eruca._broker.options import BrokerOptions
 from eruca._filterserver.options import FilterServerOptions
 from eruca._ground.config import OptionInfo, StoreOptions, info_of
 from eruca._nameserver.options import NameServerOptions
+from eruca._net.tlsoptions import TlsOptions
 
 ENVIRONMENT_PREFIX = "ERUCA_"
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -92,6 +93,10 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.BROKER, "store", StoreOptions),
     (Role.NAMESERVER, "name server", NameServerOptions),
     (Role.FILTERSERVER, "filter server", FilterServerOptions),
+    # Every server reads these; the page of options lists them once.
+    (Role.BROKER, "TLS", TlsOptions),
+    (Role.NAMESERVER, "TLS of name servers", TlsOptions),
+    (Role.FILTERSERVER, "TLS of filter servers", TlsOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from eruca._cli.connecting import DEFAULT_NAMESERVER, parse_nameservers
+from eruca._cli.connecting import DEFAULT_NAMESERVER, add_tls_options, choose_tls, parse_nameservers
 from eruca._cli.output import make_console, make_table
 from eruca._spark.requirements import load_module
 from eruca.errors import ConfigError, ErucaError
@@ -104,7 +104,7 @@ def add_input_options(function: Function) -> Function:
 
 
 def add_cluster_option(function: Function) -> Function:
-    """Add `-n`; its default depends on the other options."""
+    """Add `-n`, whose default depends on the other options, and the options of TLS."""
     return click.option(
         "-n",
         "--namesrv-addr",
@@ -113,7 +113,7 @@ def add_cluster_option(function: Function) -> Function:
         metavar="HOST:PORT",
         callback=lambda _context, _parameter, text: None if text is None else parse_nameservers(text),
         help="Name servers of the live topics, separated by `;`.",
-    )(function)
+    )(add_tls_options(function))
 
 
 def add_store_option(function: Function) -> Function:
@@ -134,7 +134,7 @@ def make_access(nameservers: str | None, *, otherwise: bool = True) -> Access | 
     if nameservers is None and otherwise:
         given = os.environ.get("ERUCA_NAMESRV_ADDR") or os.environ.get("NAMESRV_ADDR")
         nameservers = parse_nameservers(given or DEFAULT_NAMESERVER)
-    return None if nameservers is None else Access(nameservers)
+    return None if nameservers is None else Access(nameservers, tls=choose_tls())
 
 
 def make_input(

@@ -39,6 +39,7 @@ from eruca._ground.config import StoreOptions, info_of
 from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
 from eruca._net.addresses import split_addresses
+from eruca._net.tlsoptions import TlsOptions
 from eruca._observe.logs import set_up_logs
 from eruca._store.layout import StorePaths
 
@@ -171,11 +172,12 @@ def nameserver(
     options = _build_nameserver(settings, host, insecure)
     settings.add_kept(Path(options.config_store_path), NameServerOptions)
     options = _build_nameserver(settings, host, insecure)
+    tls = settings.build(TlsOptions)
     if print_config:
-        print_settings(settings, output, options)
+        print_settings(settings, output, options, tls)
         return
     start_logs(settings, "INFO", log_json)
-    server = NameServer(options)
+    server = NameServer(options, tls=tls)
     hint = "is another name server running? Stop it, or choose another port: --listen-port 9877"
     run_services([Service(server, hint)], lambda: announce(output, {"nameserver": server.address}))
 
@@ -201,7 +203,7 @@ def broker(
     options = _build_broker(settings, host, insecure)
     store_options = _fit_store(settings, options)
     if print_config:
-        print_settings(settings, output, options, store_options)
+        print_settings(settings, output, options, store_options, settings.build(TlsOptions))
         return
     start_logs(settings, options.message_log_level, log_json)
     if not (options.nameservers or options.nameserver_domain):
@@ -256,12 +258,13 @@ def up(
     shared = {info.java for part in (BrokerOptions, StoreOptions) for info in info_of(part).values()}
     for_nameserver = _build_its_nameserver(settings, shared)
     for_nameserver = replace(for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port)
+    tls = settings.build(TlsOptions)
     if print_config:
-        print_settings(settings, output, options, store_options)
+        print_settings(settings, output, options, store_options, tls)
         return
     # After the table only warnings are shown; -v shows more.
     start_logs(settings, options.message_log_level if settings.is_set("logLevel") else "WARNING", log_json)
-    server = NameServer(for_nameserver)
+    server = NameServer(for_nameserver, tls=tls)
     first = Service(server, "is another name server running? Stop it, or choose another port: --nameserver-port 9877")
     second, keeper = _make_broker(settings, options, store_options)
 
@@ -327,6 +330,7 @@ def _make_broker(settings: Settings, options: BrokerOptions, store_options: Stor
         # As in Java: changes at run time are written to the file it was started with.
         kept_options=settings.config or in_store,
         overridden=settings.list_overriding(settings.config, in_store),
+        tls=settings.build(TlsOptions),
     )
     hint = f"is another broker running? Stop it, or choose another port: --listen-port {options.port + 10}"
     return Service(server, hint, after_start=watch.close), server

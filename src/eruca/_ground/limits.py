@@ -166,6 +166,17 @@ MEMBERS_MAX = 64
 # --- sockets ------------------------------------------------------------------------------------------------------
 # Connections one server accepts; above it new ones are closed at once, so that half-open ones cannot use up all files.
 CONNECTIONS_MAX = 20_000
+# Connections accepted in one iteration of the loop: each takes about 50 us.
+ACCEPTS_AT_ONCE = 16
+# How long a connection may take for its first byte, where that decides between plain and TLS. Clients send at once; a
+# slave of Java sends its first report after five seconds.
+FIRST_BYTE_SECONDS_MAX = 30.0
+# How long a TLS handshake may take, and how many may be in progress; above that the oldest is dropped. Each holds a
+# context of OpenSSL and its buffers, about 100 KiB.
+HANDSHAKE_SECONDS_MAX = 10.0
+HANDSHAKES_MAX = 256
+# How long a TLS connection that we close waits for the peer to confirm it.
+TLS_GOODBYE_SECONDS = 1.0
 # What all connections to the servers of a process may hold together: unfinished frames, waiting requests, unsent
 # answers. A crowd that announces 16 MiB frames and never finishes them, or sends requests and never reads the answers,
 # would otherwise fill the memory. The largest holder is closed first. It is a share of the machine's memory within

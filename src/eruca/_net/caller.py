@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Mapping
 
 from eruca._ground.backoff import Backoff
 from eruca._ground.limits import CALLS_IN_FLIGHT_MAX, IDLE_SECONDS_MAX
 from eruca._ground.repeating import Repeating
 from eruca._net.arrivals import Arrivals
+from eruca._net.dialing import dial
 from eruca._net.guards import Reporter
 from eruca._net.handlers import refuse_unknown
 from eruca._net.link import Handler, Link
+from eruca._net.tls import OutgoingTls
 from eruca._wire.frame import Command
 from eruca._wire.signature import Credentials
 from eruca.errors import ConnectFailed, ConnectionLost, TooManyCalls
@@ -28,8 +29,6 @@ _RETRIES = Backoff(0.2, 5.0, jitter=0.9)
 # A connection that received nothing for this long while a call got no response may be dead for good: a firewall dropped
 # it, or the peer waits for the rest of a frame whose size was corrupted in transit. Java closes it too.
 _SILENCE_SECONDS = 3.0
-# Errors for wrong addresses and from the system: a port above 65,535 raises OverflowError in the socket module.
-_CONNECT_ERRORS = (OSError, ValueError, OverflowError, TimeoutError)
 
 
 class _Peer:
@@ -57,7 +56,7 @@ class Caller:
         self,
         handlers: Mapping[int, Handler] | None = None,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: OutgoingTls | None = None,
         credentials: Credentials | None = None,
         calls_max: int = CALLS_IN_FLIGHT_MAX,
         idle_seconds: float = IDLE_SECONDS_MAX,
@@ -167,24 +166,16 @@ class Caller:
 
     async def _open(self, address: str, peer: _Peer) -> Link:
         loop = asyncio.get_running_loop()
-        host, _, port = address.rpartition(":")
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                _, link = await loop.create_connection(
-                    lambda: Link(self),
-                    host.strip("[]"),
-                    int(port),
-                    ssl=self._tls,
-                    server_hostname="" if self._tls else None,
-                )
+            link = await dial(lambda: Link(self), address, self._tls, _CONNECT_SECONDS)
             if not link.is_open:
                 # It was closed before we got here: a server with too many connections does that.
-                raise ConnectionResetError("closed by the peer at once")
-        except _CONNECT_ERRORS as error:
+                raise ConnectFailed("closed by the peer at once", hint="does it have too many connections?")
+        except ConnectFailed as error:
             peer.failures += 1
             peer.retry_at = loop.time() + _RETRIES.after(peer.failures)
-            peer.reason = "no answer" if isinstance(error, TimeoutError) else str(error)
-            raise ConnectFailed(f"cannot connect to {address}: {peer.reason}", hint="is it running?") from error
+            peer.reason = error.args[0]
+            raise ConnectFailed(f"cannot connect to {address}: {peer.reason}", hint=error.hint) from error
         finally:
             peer.opening = None
         peer.failures = 0

@@ -47,11 +47,11 @@ class Calls:
             _fail(self.waiting.pop(opaque)[0], CallTimeout(f"{peer} did not answer in time"))
         return bool(late)
 
-    def fail_all(self, peer: str) -> None:
+    def fail_all(self, peer: str, why: str = "") -> None:
         """The connection was closed: fail all calls."""
         calls, self.waiting = self.waiting, {}
         for future, _ in calls.values():
-            _fail(future, ConnectionLost(f"the connection to {peer} was closed"))
+            _fail(future, ConnectionLost(f"the connection to {peer} was closed{why and f': {why}'}"))
 
 
 def _fail(future: asyncio.Future[Command], error: Exception) -> None:

@@ -85,6 +85,9 @@ async def test_a_server_that_cannot_stop_cleanly_does_not_keep_the_others_from_s
             stopped.append(self.name)
             raise TableUnsaved(f"{self.name} could not be saved")
 
+        def look_again(self) -> None:
+            """Nothing to do."""
+
     with pytest.raises(TableUnsaved, match="first could not be saved"):
         await running._stop([Server("first"), Server("second")])
     assert stopped == ["first", "second"]
@@ -200,7 +203,7 @@ def test_the_demo_shows_every_step(tmp_path: Path) -> None:
 async def test_the_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: asyncio.Queue[int] = asyncio.Queue()
     monkeypatch.setattr("eruca._cli.running.os._exit", ended.put_nowait)
-    with running._listen_to_signals() as stopping:
+    with running._listen_to_signals(lambda: None) as stopping:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(stopping.wait(), PATIENCE_S)
         assert ended.empty()

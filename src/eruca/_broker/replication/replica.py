@@ -39,6 +39,8 @@ from eruca._core.replication.replica import (
 from eruca._ground.config import FlushMode
 from eruca._ground.limits import HA_CHECK_BYTES_MAX, HA_HANDSHAKE_SECONDS_MAX
 from eruca._ground.repeating import Repeating
+from eruca._net.dialing import dial
+from eruca._net.tls import OutgoingTls
 from eruca._store.flush import GroupCommit
 from eruca._store.lineage.replicalog import ReplicaLog
 from eruca._store.messagestore import MessageStore
@@ -166,6 +168,8 @@ class Follower:
     _reads: ReadLimit
     _agreement: Agreement
     _find_master: FindMaster
+    # How it connects to the master; None: without TLS.
+    _tls: OutgoingTls | None = None
 
     def __post_init__(self) -> None:
         self._following = Repeating(
@@ -286,24 +290,23 @@ class Follower:
         assert self._loop is not None
         plan = await self._agreement.prepare(self._find_master)
         self._reads.cut(plan.position)
-        host, _, port = plan.address.rpartition(":")
+        is_fenced = plan.epoch is not None
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                _, link = await self._loop.create_connection(
-                    lambda: MasterLink(self, fenced=plan.epoch is not None, handshake=plan.handshake),
-                    host.strip("[]"),
-                    int(port),
-                )
-        except (OSError, ValueError, OverflowError, TimeoutError) as error:
-            why = "no answer" if isinstance(error, TimeoutError) else str(error)
+            # The port for slaves of a Java broker never uses TLS.
+            tls, handshake = self._tls if is_fenced else None, plan.handshake
+            link = await dial(
+                lambda: MasterLink(self, fenced=is_fenced, handshake=handshake), plan.address, tls, _CONNECT_SECONDS
+            )
+        except ConnectFailed as error:
+            why = error.args[0]
             raise ConnectFailed(f"cannot connect to the master's port for slaves at {plan.address}: {why}") from error
         await link.authenticate()
         self._link = link
         self._epoch = plan.epoch or 0
         self._lag.forget()
         self._is_lag_noted = False
-        kind = "fenced" if plan.epoch is not None else "classic"
-        kind += ", authenticated" if plan.handshake is not None else ""
+        kind = "fenced" if is_fenced else "classic"
+        kind += ", authenticated" if handshake is not None else ""
         log.log(
             logging.DEBUG if self._is_failing else logging.INFO,
             "connected to the master at %s (%s), the log continues at %d",

@@ -32,6 +32,7 @@ from eruca._ground.clock import Clock
 from eruca._net.caller import Caller
 from eruca._net.etcd import EtcdClient
 from eruca._net.handlers import Handlers
+from eruca._net.tls import OutgoingTls, ServerTls
 from eruca._store.flush import GroupCommit
 from eruca._store.messagestore import MessageStore
 from eruca._store.tables.saving import TableSaver
@@ -57,6 +58,9 @@ class Replication:
         known: MembersTable,
         membership: Membership,
         etcd: EtcdClient | None,
+        *,
+        port_tls: ServerTls | None = None,
+        outgoing_tls: OutgoingTls | None = None,
     ) -> None:
         """`services` and `tables` are what a role change starts, stops and copies; `known` are the members the store
         has met before, `membership` how they authenticate; with `etcd` the members elect their master.
@@ -71,10 +75,12 @@ class Replication:
         #: The address of the master, and what is copied from it: the log, and the tables.
         self.master = master = MasterAddress(given, standing)
         agreement = Agreement(given, standing, store, asking, membership)
-        self.follower = follower = Follower(options, standing, store, group_commit, reads, agreement, master.find)
+        self.follower = follower = Follower(
+            options, standing, store, group_commit, reads, agreement, master.find, outgoing_tls
+        )
         self.metadata = metadata = Metadata(given, standing, store, tables, members, asking, master.find)
         #: Sends the log to slaves.
-        self.server = server = ReplicationServer(options, standing, clock, store, acknowledgement, membership)
+        self.server = server = ReplicationServer(options, standing, clock, store, acknowledgement, membership, port_tls)
         #: The role of this broker.
         self.roles = roles = Roles(
             given,

@@ -33,6 +33,7 @@ from eruca._core.replication.primary import (
     Tick,
 )
 from eruca._ground.clock import Clock
+from eruca._net.certificates import read_fingerprint
 from eruca._store.log.commitlog import CommitLog
 from eruca._wire.handshake import Introduction, Proof
 from eruca._wire.replication import (
@@ -97,6 +98,8 @@ class SlaveLink(asyncio.Protocol):
         self.number = number
         self.peer = "?"
         self.peer_host = "?"
+        #: SHA-256 fingerprint of the slave's certificate, in lower-case hex; None without TLS or a certificate.
+        self.certificate: str | None = None
         self.limits = limits
         self.machine = PrimaryLink(
             self.limits,
@@ -121,6 +124,7 @@ class SlaveLink(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+        self.certificate = read_fingerprint(transport)
         if refusal := self._server.refuse_link():
             self._server.reporter.report(self.peer_host, f"{self.peer} may not copy the log: {refusal}")
             self._ended = refusal

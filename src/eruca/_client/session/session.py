@@ -28,6 +28,7 @@ from eruca._ground.repeating import Repeating
 from eruca._net.addresses import NameServers
 from eruca._net.caller import Caller
 from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._net.tls import OutgoingTls
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -111,7 +112,7 @@ class Session:
             credentials = Credentials(options.access_key, options.secret_key, options.security_token)
         self.caller = Caller(
             table.handlers,
-            tls=options.tls,
+            tls=OutgoingTls.choose(options.tls),
             credentials=credentials,
             calls_max=options.calls_max,
             on_close=self._on_connection_lost,
