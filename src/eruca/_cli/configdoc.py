@@ -46,7 +46,7 @@ _SECTIONS = {
     "store": "## Store\n\nRead by the broker, from the same file.\n",
     "name server": "## Name server\n\n`eruca nameserver`.\n",
     "filter server": "## Filter server\n\n`eruca filterserver`.\n",
-    "TLS": "## TLS\n\nRead by every server, from the same file.\n",
+    "every server": "## Every server\n\nRead by brokers, name servers and filter servers, each from its own file.\n",
     "client": "## Client\n\nClients do not read these yet; a Java client takes them as system properties.\n",
 }
 _IGNORED = """\

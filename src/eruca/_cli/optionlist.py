@@ -31,6 +31,8 @@ class Role(enum.Enum):
     BROKER = "broker"
     NAMESERVER = "nameserver"
     FILTERSERVER = "filterserver"
+    # Each of the three.
+    SERVER = "server"
     CLIENT = "client"
 
 
@@ -48,6 +50,10 @@ class OptionFacts:
     no_effect: str = ""
     # It is declared here already, and comes with a part that is still to be built.
     coming: bool = False
+
+    def is_for(self, role: Role) -> bool:
+        """Return whether a program reads it."""
+        return self.role is role or (self.role is Role.SERVER and role is not Role.CLIENT)
 
     @property
     def environment(self) -> str:
@@ -93,10 +99,7 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.BROKER, "store", StoreOptions),
     (Role.NAMESERVER, "name server", NameServerOptions),
     (Role.FILTERSERVER, "filter server", FilterServerOptions),
-    # Every server reads these; the page of options lists them once.
-    (Role.BROKER, "TLS", TlsOptions),
-    (Role.NAMESERVER, "TLS of name servers", TlsOptions),
-    (Role.FILTERSERVER, "TLS of filter servers", TlsOptions),
+    (Role.SERVER, "every server", TlsOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (
@@ -152,7 +155,7 @@ def options_of(*roles: Role) -> dict[str, OptionFacts]:
     found: dict[str, OptionFacts] = {}
     for role in roles:
         for facts in list_options():
-            if facts.role is role and not facts.coming:
+            if facts.is_for(role) and not facts.coming:
                 found.setdefault(facts.key, facts)
     return found
 

@@ -88,7 +88,7 @@ def add_server_options(*roles: Role) -> Callable[[Callable[..., None]], click.Co
 
         @functools.wraps(function)
         def with_settings(config: Path | None, overrides: tuple[str, ...], **given: Any) -> None:
-            flags = {key: given.pop(key) for key in known}
+            flags = {key: given.pop(_name_parameter(key)) for key in known}
             settings = gather_settings(*roles, config=config, environment=os.environ, overrides=overrides, flags=flags)
             function(settings=settings, **given)
 
@@ -109,11 +109,16 @@ def _make_flag(facts: OptionFacts) -> Callable[[Any], Any]:
     return click.option(
         *short,
         facts.flag,
-        facts.key,
+        _name_parameter(facts.key),
         metavar="VALUE",
         hidden=facts.key not in _EVERYDAY,
         help=f"{facts.key}: {facts.info.doc}{unit}{default}",
     )
+
+
+def _name_parameter(key: str) -> str:
+    """Return the name of an option's parameter: keys with dots are not names."""
+    return key.replace(".", "_")
 
 
 _SHARED = (

@@ -40,12 +40,14 @@ async def dial(
     except TimeoutError as error:
         raise ConnectFailed("no answer", hint="is it running?") from error
     except ssl.SSLCertVerificationError as error:
-        hint = "is the right CA set, and is the certificate made for this host?"
-        raise ConnectFailed(explain_failure(error), hint=hint) from error
+        # In the text, because those who gather the failures of several servers leave out their hints.
+        why = f"{explain_failure(error)}; check the CA, and whether the certificate is for {host}"
+        raise ConnectFailed(why, hint="ca= of Tls, --tls-ca, ERUCA_TLS_CA, tls.client.trustCertPath") from error
     except OSError as error:
         is_refused = tls is None or isinstance(error, ConnectionRefusedError)
         hint = "is it running?" if is_refused else "is it running, and does its port accept TLS?"
-        raise ConnectFailed(explain_failure(error), hint=hint) from error
+        why = f"the TLS handshake failed: {explain_failure(error)}" if isinstance(error, ssl.SSLError) else str(error)
+        raise ConnectFailed(why or "the connection was closed", hint=hint) from error
     except (ValueError, OverflowError) as error:
         # A wrong address: a port above 65,535 raises OverflowError in the socket module.
         raise ConnectFailed(str(error), hint="is the address right?") from error

@@ -15,6 +15,7 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -39,6 +40,8 @@ _TLS_HANDSHAKE: Final = 0x16
 # The system has no files or memory for another connection: wait before the next attempt.
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _EXHAUSTED_SECONDS: Final = 1.0
+# Without room for more connections, some may still send their first byte: so they get to know that there are too many.
+_WAITING_MIN: Final = 16
 
 
 class _Visitor:
@@ -68,7 +71,9 @@ class Listener:
         handshake_s: float = HANDSHAKE_SECONDS_MAX,
         scan_s: float = 1.0,
     ) -> None:
-        """`room` returns how many connections may be open in addition to those with a protocol."""
+        """`room` returns how many connections may wait for their first byte or their handshake. Those that have a
+        protocol are limited by it.
+        """
         self._make_protocol = make_protocol
         self._tls = None if tls is None or tls.mode is TlsMode.DISABLED else tls
         self._reporter = reporter
@@ -154,26 +159,17 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _take(self, visitor: _Visitor) -> None:
-        room = self._room()
-        if room <= 0 or (self.waiting >= room and not self._make_room()):
-            self._refuse(visitor, "too many connections are already open")
-        elif self._tls is None:
+        if self._tls is None:
             self._open(visitor)
-        else:
-            self._silent[visitor] = None
-            if not self._look(visitor) and self._loop is not None:
-                self._loop.add_reader(visitor.sock, self._look_again, visitor)
-
-    def _make_room(self) -> bool:
-        """Drop the connection that has been waiting for longest, if there is one."""
-        for visitor in self._silent or self._shaking:
-            self._drop(visitor)
-            return True
-        return False
-
-    def _refuse(self, visitor: _Visitor, why: str) -> None:
-        self._reporter.report(visitor.host, f"{visitor.peer} refused: {why}")
-        visitor.sock.close()
+            return
+        if self.waiting >= max(self._room(), _WAITING_MIN):
+            # The one that has been silent for longest makes room. If there is none, the protocol refuses this one.
+            oldest = next(iter(self._silent or self._shaking), None)
+            if oldest is not None:
+                self._drop(oldest)
+        self._silent[visitor] = None
+        if not self._look(visitor) and self._loop is not None:
+            self._loop.add_reader(visitor.sock, self._look_again, visitor)
 
     # -- the first byte ----------------------------------------------------------------------------------------------
 
@@ -198,7 +194,9 @@ class Listener:
         elif found[0] == _TLS_HANDSHAKE:
             self._shake_hands(visitor, self._tls)
         elif self._tls.mode is TlsMode.ENFORCING:
-            self._refuse(visitor, "it does not use TLS, which this port requires (tls.server.mode=enforcing)")
+            why = "it does not use TLS, which this port requires (tls.server.mode=enforcing)"
+            self._reporter.report(visitor.host, f"{visitor.peer} refused: {why}")
+            visitor.sock.close()
         else:
             self._open(visitor)
         return True
@@ -265,8 +263,8 @@ class Listener:
             return
         visitor.sock.close()
         if isinstance(error, OSError | ConfigError):
-            why = explain_failure(error) if isinstance(error, OSError) else str(error)
-            self._reporter.report(visitor.host, f"{visitor.peer} refused: {why}")
+            why = explain_failure(error) if isinstance(error, ssl.SSLError | ConfigError) else str(error)
+            self._reporter.report(visitor.host, f"{visitor.peer}: the TLS handshake failed: {why or 'it hung up'}")
         else:
             log.error("a connection from %s could not be opened", visitor.peer, exc_info=error)
 

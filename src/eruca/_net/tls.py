@@ -30,8 +30,6 @@ _CLIENT_AUTH: Final = {
 # What OpenSSL calls the usual mistakes.
 _MISTAKES: Final = {
     "KEY_VALUES_MISMATCH": "the key does not belong to the certificate",
-    "BAD_DECRYPT": "the password of the key is wrong or missing",
-    "BAD_PASSWORD_READ": "the password of the key is wrong or missing",
     "NO_START_LINE": "it is not a PEM file",
     "NO_CERTIFICATE_OR_CRL_FOUND": "it contains no certificate in PEM format",
     "CA_MD_TOO_WEAK": "its signature algorithm is too weak",
@@ -109,12 +107,12 @@ def make_client_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def explain_failure(error: OSError) -> str:
+def explain_failure(error: Exception) -> str:
     """Say why a connection or a handshake failed, without the names that OpenSSL has for it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+        return (error.reason or str(error)).replace("_", " ").lower()
     return str(error) or type(error).__name__
 
 
@@ -177,10 +175,20 @@ def _load_trust(context: ssl.SSLContext, path: Path) -> None:
 def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path, password: str) -> None:
     _check_readable("certificate", certificate)
     _check_readable("private key", key)
+    is_asked = False
+
+    def tell_password() -> str:
+        nonlocal is_asked
+        is_asked = True
+        return password
+
     try:
         # A function, because without a password OpenSSL would ask the terminal.
-        context.load_cert_chain(certificate, key, lambda: password)
+        context.load_cert_chain(certificate, key, tell_password)
     except OSError as error:
+        if is_asked:
+            hint = "set the password of the key, or use a key without one"
+            raise ConfigError(f"TLS: private key {key}: its password is wrong or missing", hint=hint) from error
         raise _explain_file("certificate", certificate, error, f" with key {key}") from error
 
 
