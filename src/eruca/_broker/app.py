@@ -41,6 +41,7 @@ from eruca._broker.registering.registration import Registration
 from eruca._broker.replication.acknowledging import Acknowledgement, Gate
 from eruca._broker.replication.failover import open_client
 from eruca._broker.replication.members import open_members
+from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.readlimit import ReadLimit
 from eruca._broker.replication.replication import Replication
 from eruca._broker.replication.services import Services
@@ -114,10 +115,13 @@ class Broker:
         self._progress = progress
         self._kept_options = kept_options
         self._overridden = overridden or {}
+        self._membership = Membership(
+            options.name, options.credentials, options.acl_enable and not options.ha_allow_unauthenticated
+        )
         tls = tls or TlsOptions()
         self._tls = ServerTls(tls, options.host, options.ha_host, options.bind)
         self._outgoing_tls = open_outgoing(tls)
-        self._caller = Caller(tls=self._outgoing_tls)
+        self._caller = Caller(tls=self._outgoing_tls, credentials=options.credentials)
         # How to stop what `start` has started; the last entry is stopped first.
         self._endings: list[Callable[[], Awaitable[None]]] = []
 
@@ -283,6 +287,7 @@ class Broker:
             Services(store, topics, offsets, self.once, schedule, timing, self.checks, self.pull.holds),
             CopiedTables(topics, self.groups, offsets, schedule, timing),
             self._known_members,
+            self._membership,
             etcd,
             port_tls=self._tls,
             outgoing_tls=self._outgoing_tls,
@@ -293,6 +298,7 @@ class Broker:
         table = HandlerTable(self.access.guard(partial(read_topic, self.store)))
         for handlers in (*self._make_client_handlers(), *self.replication.handlers, *self._make_admin_handlers()):
             handlers.register(table)
+        self._membership.prove_answers(table)
         self.ports = Ports(self.live, table, self._on_link_close, self._tls)
         self.housekeeping = Housekeeping(
             self.options,

@@ -16,6 +16,7 @@ from eruca._ground.limits import (
     TOPIC_QUEUES_MAX,
 )
 from eruca._wire.names import TRACE_TOPIC
+from eruca._wire.signature import Credentials
 
 # The fast port, which does not accept pulls, is this far below the service port.
 FAST_PORT_BELOW: Final = 2
@@ -160,6 +161,16 @@ class BrokerOptions(BrokerLimitOptions):
         "`true`, `false` (as in Java), or `auto`: where failover=etcd",
         mutable=True,
     )
+    access_key: str = option(
+        "", "brokerAccessKey", "the account with which this broker calls other servers; empty: none"
+    )
+    secret_key: str = option("", "brokerSecretKey", "the secret of that account", secret=True)
+    acl_enable: bool = option(False, "aclEnable", "require accounts")
+    ha_allow_unauthenticated: bool = option(
+        False,
+        "haAllowUnauthenticated",
+        "where aclEnable=true: copy to slaves and from masters that do not authenticate, such as Java brokers",
+    )
     ha_master: str = option("", "haMasterAddress", "HA address of a slave's master; empty: ask the name servers")
     ha_heartbeat_ms: int = option(
         5000, "haSendHeartbeatInterval", "how often a silent replication link sends a heartbeat", unit="ms", low=1
@@ -273,6 +284,11 @@ class BrokerOptions(BrokerLimitOptions):
     def bind_host(self) -> str:
         """The address to listen on."""
         return self.bind or self.host
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """The account with which this broker calls other servers, if it has one."""
+        return Credentials(self.access_key, self.secret_key) if self.access_key else None
 
     @property
     def reads_confirmed(self) -> bool:

@@ -94,6 +94,10 @@ HA_FRAME_BYTES_MAX = 4 * 1024 * 1024 - 12
 HA_FENCED_DATA_BYTES_MAX = 256 * 1024
 # Text in such a frame: an address, or the reason a slave is refused.
 HA_TEXT_BYTES_MAX = 512
+# The name of the account with which a slave introduces itself, before anything about it is known.
+HA_ACCOUNT_BYTES_MAX = 256
+# How long a slave may take to authenticate: two round trips, on a connection that is already open.
+HA_HANDSHAKE_SECONDS_MAX = 5.0
 # How many bytes before the end of the slave's log are compared before a link continues.
 HA_CHECK_BYTES_MAX = 4096
 # The highest number of a mastership. A promotion adds a thousand, so promotions alone never come near it. A higher
@@ -104,7 +108,7 @@ EPOCH_AHEAD_MAX = 1_000_000
 # Masterships kept in the list of a log. Every start of a master begins one, and two logs are compared by their
 # lists; the oldest are joined into one.
 EPOCHS_LISTED_MAX = 1000
-# Slaves of one master. The port has no accounts, and each connection costs time in the loop at every append.
+# Slaves of one master. Without accounts anybody may connect, and each connection costs time at every append.
 HA_LINKS_MAX = 64
 
 # An answer of etcd: a few keys for each member of one broker name. A longer one is not from our etcd.

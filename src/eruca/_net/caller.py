@@ -16,6 +16,7 @@ from eruca._net.handlers import refuse_unknown
 from eruca._net.link import Handler, Link
 from eruca._net.tls import OutgoingTls
 from eruca._wire.frame import Command
+from eruca._wire.signature import Credentials
 from eruca.errors import ConnectFailed, ConnectionLost, TooManyCalls
 
 log = logging.getLogger(__name__)
@@ -56,16 +57,19 @@ class Caller:
         handlers: Mapping[int, Handler] | None = None,
         *,
         tls: OutgoingTls | None = None,
+        credentials: Credentials | None = None,
         calls_max: int = CALLS_IN_FLIGHT_MAX,
         idle_seconds: float = IDLE_SECONDS_MAX,
         scan_seconds: float = 0.1,
         silence_seconds: float = _SILENCE_SECONDS,
         on_close: Callable[[str], None] | None = None,
     ) -> None:
+        """With `credentials` every request is signed."""
         self.handlers: Mapping[int, Handler] = handlers or {}
         self.handle_unknown: Handler = refuse_unknown
         self.unsent_bytes_max = UNSENT_BYTES_MAX
         self._tls = tls
+        self.credentials = credentials
         self._calls_max = calls_max
         # Calls of the fast path leave room for those that are counted exactly.
         self._link_calls_max = calls_max // 2
@@ -80,6 +84,8 @@ class Caller:
 
     async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request to a peer and return its response. Raises a NetError."""
+        if self.credentials is not None:
+            self.credentials.sign(command)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         link = await self._get_link(address, timeout_ms / 1000)
@@ -89,7 +95,10 @@ class Caller:
         return await link.call(command, deadline - loop.time())
 
     def find_link(self, address: str) -> Link | None:
-        """Return the connection to a peer if it is open and may take another call: the fast path for frequent calls."""
+        """Return the connection to a peer if it is open and may take another call: the fast path for frequent calls.
+
+        What is sent on it is not signed.
+        """
         peer = self._peers.get(address)
         if peer is None or self._closed or peer.arrivals.waiting:
             return None
@@ -100,6 +109,8 @@ class Caller:
 
     async def notify(self, address: str, command: Command) -> None:
         """Send a oneway request."""
+        if self.credentials is not None:
+            self.credentials.sign(command)
         link = await self._get_link(address, _CONNECT_SECONDS)
         link.notify(command)
 

@@ -122,8 +122,6 @@ class Link(asyncio.Protocol):
         self.is_open = False
         #: The account of the last request that was accepted; None: none was, or there are no accounts.
         self.account: str | None = None
-        #: The SHA-256 fingerprint of the peer's certificate, in lower-case hex digits; None: it showed none.
-        self.certificate: str | None = None
         # Loop time of the last byte in either direction.
         self.last_active = self._loop.time()
         # Loop time of the last byte received.

@@ -15,6 +15,7 @@ from typing import Final
 from eruca._broker.options import HA_PORT_ABOVE, LiveOptions
 from eruca._broker.replication.acknowledging import Acknowledgement
 from eruca._broker.replication.lag import LagMeter
+from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.slavelink import SlaveLink
 from eruca._broker.standing import Standing
 from eruca._core.replication.epochs import last_epoch
@@ -44,6 +45,7 @@ class ReplicationServer:
     _clock: Clock
     _store: MessageStore
     _acknowledgement: Acknowledgement
+    _membership: Membership
     # None: only plain connections.
     _tls: ServerTls | None = None
     _links_max: int = HA_LINKS_MAX
@@ -79,7 +81,14 @@ class ReplicationServer:
     def _take_link(self) -> SlaveLink:
         epoch, reads = last_epoch(self._store.lineage.epochs), self._acknowledgement.reads
         return SlaveLink(
-            self, next(self._numbers), self._store.log, reads, self._clock, epoch=epoch, limits=self.make_limits()
+            self,
+            next(self._numbers),
+            self._store.log,
+            reads,
+            self._clock,
+            self._membership,
+            epoch=epoch,
+            limits=self.make_limits(),
         )
 
     async def stop(self) -> None:
@@ -147,6 +156,8 @@ class ReplicationServer:
         if behind > near:
             link.begin_behind()
         kind = "fenced" if link.machine.is_fenced else "classic"
+        if link.account is not None:
+            kind += f", account {link.account}"
         level = logging.DEBUG if self._stuck.get(link.address) == begin else logging.INFO
         log.log(level, "slave %s connected (%s) at position %d, %d bytes behind", link.name, kind, begin, behind)
 

@@ -79,7 +79,7 @@ class Sender:
         address = self.find_address(queue)
         session = self._session
         link = session.caller.find_link(address)
-        if link is None or session.calls.credentials is not None or parcel.max_reconsume_times is not None:
+        if link is None or session.caller.credentials is not None or parcel.max_reconsume_times is not None:
             return session.calls.call(address, self._build(parcel, queue), max(1, round(timeout_ms)))
         opaque, answer = link.calls.begin(timeout_ms / 1000)
         link.send(self._encode(parcel, queue, 0, opaque))
@@ -93,7 +93,7 @@ class Sender:
         address = self.find_address(queue)
         session = self._session
         link = session.caller.find_link(address)
-        if link is None or session.calls.credentials is not None:
+        if link is None or session.caller.credentials is not None:
             await session.calls.notify(address, self._build(parcel, queue))
             link = session.caller.find_link(address)
         else:

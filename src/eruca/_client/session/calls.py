@@ -39,7 +39,6 @@ from eruca._wire.headers import (
     ViewMessageHeader,
 )
 from eruca._wire.record import DamagedRecord, Record, decode_readable, decode_records
-from eruca._wire.signature import Credentials
 from eruca.errors import ErucaError, NetError, RequestRefused, WireError
 
 _HINTS = {
@@ -109,23 +108,18 @@ def explain_refusal(answer: Command, who: str) -> RequestRefused:
 class Calls:
     """Sends requests over the connections of one session."""
 
-    def __init__(self, caller: Caller, credentials: Credentials | None, timeout_ms: int) -> None:
+    def __init__(self, caller: Caller, timeout_ms: int) -> None:
         self.caller = caller
-        self.credentials = credentials
         self._timeout_ms = timeout_ms
         # Damaged messages already reported: topic, queue and offset.
         self._damaged: set[tuple[str, int, int]] = set()
 
     async def call(self, address: str, command: Command, timeout_ms: int | None = None) -> Command:
         """Send a request and return the answer, whatever its code."""
-        if self.credentials is not None:
-            self.credentials.sign(command)
         return await self.caller.call(address, command, timeout_ms or self._timeout_ms)
 
     async def notify(self, address: str, command: Command) -> None:
         """Send a request that has no answer."""
-        if self.credentials is not None:
-            self.credentials.sign(command)
         await self.caller.notify(address, command)
 
     async def ask(self, address: str, command: Command, timeout_ms: int | None = None) -> tuple[Any, Any]:

@@ -107,18 +107,19 @@ class Session:
         self.unique_ids = UniqueIds(options.ip, os.getpid(), self.clock)
         table = HandlerTable()
         self._register(table)
-        self.caller = Caller(
-            table.handlers,
-            tls=OutgoingTls.choose(options.tls),
-            calls_max=options.calls_max,
-            on_close=self._on_connection_lost,
-        )
         credentials = None
         if options.access_key:
             credentials = Credentials(options.access_key, options.secret_key, options.security_token)
+        self.caller = Caller(
+            table.handlers,
+            tls=OutgoingTls.choose(options.tls),
+            credentials=credentials,
+            calls_max=options.calls_max,
+            on_close=self._on_connection_lost,
+        )
         self.call_timeout_s = to_seconds("call_timeout", options.call_timeout)
         call_timeout_ms = to_ms("call_timeout", options.call_timeout)
-        self.calls = Calls(self.caller, credentials, call_timeout_ms)
+        self.calls = Calls(self.caller, call_timeout_ms)
         self.outages = Outages()
         nameservers = NameServers(options.nameservers, options.address_server)
         check_nameservers("NAMESRV_ADDR", ";".join(nameservers.addresses))

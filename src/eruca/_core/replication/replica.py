@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from eruca._wire.replication import Chunk, Hello, LogChunk, Refusal, Report
+from eruca._wire.replication import Chunk, FencedFrame, Hello, LogChunk, Refusal, Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
 
 
 # The messages from a master.
-Frame: TypeAlias = Chunk | LogChunk | Refusal | Hello | Report
+Frame: TypeAlias = FencedFrame | LogChunk
 Event: TypeAlias = Frame | Connected | Appended | Tick | Lost
 
 
@@ -172,6 +172,8 @@ class ReplicaLink:
                 return self._pass_time(now)
             case Hello() | Report():
                 return self._close("the master sent a message that only a slave sends")
+            case _:
+                return self._close("the master sent a message of the handshake in the middle of a link")
 
     def _connect(self, event: Connected, now: float) -> list[Action]:
         self.state = FollowerState.FOLLOWING

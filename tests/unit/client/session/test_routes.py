@@ -34,7 +34,7 @@ def routes(scripted: ScriptedCluster, caller: Caller) -> Routes:
 
 
 def make_routes(caller: Caller, nameservers: str, timeout_ms: int = 3000) -> Routes:
-    return Routes(Calls(caller, None, timeout_ms), NameServers(nameservers), timeout_ms)
+    return Routes(Calls(caller, timeout_ms), NameServers(nameservers), timeout_ms)
 
 
 def name(queues: tuple[MessageQueue, ...]) -> list[str]:
