@@ -241,7 +241,7 @@ class ScheduledPull(Client):
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
-                raise # the consumer is closing
+                raise  # the consumer is closing
             log.exception("what the callback of %s waited for on queue %s was cancelled", queue.topic, queue)
         except Exception:
             log.exception("the callback of %s failed on queue %s", queue.topic, queue)

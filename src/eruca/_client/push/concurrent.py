@@ -183,7 +183,7 @@ class ConcurrentService:
         else:
             crew.wake_one()
 
-    # -- tasks that work ---------------------------------------------------------------------------------------------
+    # -- tasks that work --------------------------------------------------------------------------------------------
 
     async def _work(self, crew: Crew) -> None:
         loop = asyncio.get_running_loop()
@@ -241,7 +241,7 @@ class ConcurrentService:
             else:
                 outcome = await handler.call(messages)
         except Exception:  # not raised by the handler (that would be an outcome); the worker must survive it
-            log.exception("%s could not be given to its handler", messages[0])
+            log.exception("%s could not be passed to its handler", messages[0])
             outcome = Outcome.LATER
         loop = asyncio.get_running_loop()
         inbox.last_consumed = ended = loop.time()
@@ -253,7 +253,7 @@ class ConcurrentService:
         else:
             await self._give_back_all(inbox, messages, outcome)
 
-    # -- threads that work -------------------------------------------------------------------------------------------
+    # -- threads that work ------------------------------------------------------------------------------------------
 
     def _consume_here(self, crew: Crew) -> None:
         """In a thread: call the handler with the next messages, and report the outcome to the loop."""
@@ -301,7 +301,7 @@ class ConcurrentService:
         if self._closing and not crew.in_threads:
             self._quiet.set()
 
-    # -- what failed -------------------------------------------------------------------------------------------------
+    # -- what failed ------------------------------------------------------------------------------------------------
 
     async def _give_back_all(self, inbox: Inbox, messages: list[Message], outcome: Outcome) -> None:
         for message in messages:
@@ -318,7 +318,7 @@ class ConcurrentService:
             return
         await self._redelivery.send_back_stubbornly(record, inbox.queue, level, _BACKOFF_S)
 
-    # -- time and end ------------------------------------------------------------------------------------------------
+    # -- time and end -----------------------------------------------------------------------------------------------
 
     def find_pause(self, inboxes: Iterable[Inbox]) -> float:
         """Return how many seconds from now the first message can time out in its handler."""
@@ -354,7 +354,7 @@ class ConcurrentService:
             try:
                 await self._redelivery.send_back(record, inbox.queue, _EXPIRED_LEVEL)
             except ErucaError as error:
-                log.warning("%s, offset %d, cannot be given back now, tried again: %s", inbox.queue, offset, error)
+                log.warning("%s, offset %d, cannot be sent back now, retrying: %s", inbox.queue, offset, error)
                 if offset in inbox.running:
                     again_at = asyncio.get_running_loop().time() + _BACKOFF_S
                     inbox.running[offset] = (again_at - self._timeout_s, record)
@@ -376,7 +376,7 @@ class ConcurrentService:
                         self._quiet.clear()
                         await self._quiet.wait()
             except TimeoutError:
-                log.warning("handlers still at work after %.0f s; their messages will come again", drain_s)
+                log.warning("handlers are still running after %.0f s; their messages will be redelivered", drain_s)
         self._closed = True
         for adapting in self._adapting:
             await adapting.stop()

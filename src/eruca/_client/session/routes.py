@@ -86,7 +86,7 @@ class Routes:
         # Called with each topic whose route has changed.
         self.on_change: list[Callable[[str], None]] = []
 
-    # -- what is known -----------------------------------------------------------------------------------------------
+    # -- what is known ----------------------------------------------------------------------------------------------
 
     def peek(self, topic: str) -> Route | None:
         """Return the route of a topic if it is known, without asking."""
@@ -148,7 +148,7 @@ class Routes:
         """Return the topics that consumers wait for and that do not exist yet."""
         return [topic for topic in self._watched if not self._is_real(topic)]
 
-    # -- asking ------------------------------------------------------------------------------------------------------
+    # -- asking -----------------------------------------------------------------------------------------------------
 
     async def get(self, topic: str) -> Route:
         """Return the route of a topic. Raises NoRoute with the reason if there is none."""
@@ -345,7 +345,7 @@ class Routes:
             if near:
                 hints.append(f"did you mean {' or '.join(near)}?")
         hints.append(f"the first message to it creates it: eruca send -n {server} {topic} BODY")
-        what = "has no route any more" if topic in self._routes else "has no route"
+        what = "has no route anymore" if topic in self._routes else "has no route"
         error = NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
         # Without a broker, or with one that registered meanwhile, the next answer may differ.
         error.retryable = names is not None and (not names or topic in names or TEMPLATE_TOPIC in names)

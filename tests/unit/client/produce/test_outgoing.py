@@ -64,7 +64,7 @@ def test_what_the_user_set_is_the_user_s() -> None:
         ({"keys": ["a\x02b"]}, "separator"),
         ({"properties": {"a": "b\x01c"}}, "separator"),
         ({"properties": {"a\x02b": "c"}}, "separator"),
-        ({"keys": ["o 1"]}, "blank"),
+        ({"keys": ["o 1"]}, "space"),
         ({"properties": {"": "c"}}, "an empty name or value"),
         ({"properties": {"a": ""}}, "an empty name or value"),
         ({"properties": {"a": "\ud800"}}, "surrogate"),
