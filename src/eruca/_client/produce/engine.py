@@ -82,7 +82,7 @@ class Engine:
         self._clock = clock
         self._is_closing = False
 
-    # -- starting and closing ---------------------------------------------------------------------------------------
+    # -- starting and closing ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Acquire a session and join the group."""
@@ -163,7 +163,7 @@ class Engine:
         what = "closed" if self._is_closing else "not started"
         return ClientClosed(f"the producer is {what}", hint="use `async with Producer(...)`, or await start()")
 
-    # -- one parcel -------------------------------------------------------------------------------------------------
+    # -- one parcel --------------------------------------------------------------------------------------------------
 
     def find_timeout_ms(self, timeout: Duration | None) -> int:
         """Return the timeout of a send; by default the producer's own."""
@@ -253,7 +253,7 @@ class Engine:
         queue_id, message_id = receipt.queue.queue_id, receipt.message_id
         telemetry.end_send(operation, server=address or "", queue_id=queue_id, message_id=message_id)
 
-    # -- requests from brokers --------------------------------------------------------------------------------------
+    # -- requests from brokers ---------------------------------------------------------------------------------------
 
     def check_transaction(self, address: str, header: CheckTransactionHeader, record: Record) -> bool:
         """Check the outcome of a half message, and report it to the broker; return False if this producer cannot."""

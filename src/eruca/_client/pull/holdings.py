@@ -87,7 +87,7 @@ class Holdings:
     def _has_room(self) -> bool:
         return self._cached < self._cached_max
 
-    # -- queues -----------------------------------------------------------------------------------------------------
+    # -- queues ------------------------------------------------------------------------------------------------------
 
     def add(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullInbox:
         """Add a queue and start at an offset."""
@@ -160,7 +160,7 @@ class Holdings:
                 if inbox.ready:
                     self._put_in_turn(inbox)
 
-    # -- messages ---------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------------------------
 
     def _deliver(self, inbox: Inbox, records: list[Record]) -> None:
         assert isinstance(inbox, PullInbox)
@@ -220,7 +220,7 @@ class Holdings:
         except TimeoutError:
             pass
 
-    # -- offsets ----------------------------------------------------------------------------------------------------
+    # -- offsets -----------------------------------------------------------------------------------------------------
 
     async def commit_done(self) -> None:
         """Commit the offsets up to which everything is done. Raises ErucaError."""

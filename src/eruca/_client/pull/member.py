@@ -62,7 +62,7 @@ class PullMember:
         """The state of each queue that is ours; empty when the consumer is not started."""
         return {} if self.membership is None else self.membership.holdings.inboxes
 
-    # -- called by messages -----------------------------------------------------------------------------------------
+    # -- called by messages ------------------------------------------------------------------------------------------
 
     async def ack(self, message: Message) -> None:
         """Do nothing: the next poll, or `commit`, marks messages as done."""
@@ -72,7 +72,7 @@ class PullMember:
         redelivery = Redelivery(self.session, self.group, self.settings.retry.max_deliveries or DELIVERIES_MAX)
         await redelivery.send_back(message.record, message.queue, delay_level)
 
-    # -- called by the session --------------------------------------------------------------------------------------
+    # -- called by the session ---------------------------------------------------------------------------------------
 
     def describe(self) -> ConsumerData:
         """Return what heartbeats report about this consumer."""

@@ -90,7 +90,7 @@ class PullMembership:
             )
         self._committing = Repeating("the commit of offsets", self._commit_newest, lambda: commit_s)
 
-    # -- coming and going -------------------------------------------------------------------------------------------
+    # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Find the brokers, have them check the SQL expressions, join the group, and start. Raises ErucaError.
@@ -149,7 +149,7 @@ class PullMembership:
         for topic in self._watching:
             routes.unwatch(topic)
 
-    # -- queues -----------------------------------------------------------------------------------------------------
+    # -- queues ------------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
         """Rebalance now."""
@@ -208,7 +208,7 @@ class PullMembership:
         if inbox is not None and self._auto_commit:
             await self.holdings.commit_last(inbox)
 
-    # -- notifying --------------------------------------------------------------------------------------------------
+    # -- notifying ---------------------------------------------------------------------------------------------------
 
     def _on_route_change(self, topic: str) -> None:
         route = self.session.routes.peek(topic)

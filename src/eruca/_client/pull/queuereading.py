@@ -54,7 +54,7 @@ class QueueReader:
         # The broker id to pull each queue from, as the brokers last suggested.
         self._suggested: dict[MessageQueue, int] = {}
 
-    # -- queues -----------------------------------------------------------------------------------------------------
+    # -- queues ------------------------------------------------------------------------------------------------------
 
     async def list_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be read. Raises NoRoute."""
@@ -123,7 +123,7 @@ class QueueReader:
                     next(iter(by_id.values())), session.client_id, self._group, subscription.data
                 )
 
-    # -- messages ---------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------------------------
 
     async def view(self, offset_id: str) -> Message:
         """Return the message with an offset id from the broker the id names. Raises RequestRefused if there is none."""

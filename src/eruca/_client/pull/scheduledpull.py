@@ -134,7 +134,7 @@ class ScheduledPull(Client):
 
         return register
 
-    # -- coming and going -------------------------------------------------------------------------------------------
+    # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Join the group and start calling; `async with` does this. Raises ErucaError."""
@@ -190,7 +190,7 @@ class ScheduledPull(Client):
         """The queues that this member has now."""
         return [] if self._consumer is None else self._consumer.assignment
 
-    # -- calling ----------------------------------------------------------------------------------------------------
+    # -- calling -----------------------------------------------------------------------------------------------------
 
     async def _follow(self, assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
         """Our queues changed: stop the calls for revoked queues, start them for new ones, and notify the user."""

@@ -183,7 +183,7 @@ class ConcurrentService:
         else:
             crew.wake_one()
 
-    # -- tasks that work --------------------------------------------------------------------------------------------
+    # -- tasks that work ---------------------------------------------------------------------------------------------
 
     async def _work(self, crew: Crew) -> None:
         loop = asyncio.get_running_loop()
@@ -253,7 +253,7 @@ class ConcurrentService:
         else:
             await self._give_back_all(inbox, messages, outcome)
 
-    # -- threads that work ------------------------------------------------------------------------------------------
+    # -- threads that work -------------------------------------------------------------------------------------------
 
     def _consume_here(self, crew: Crew) -> None:
         """In a thread: call the handler with the next messages, and report the outcome to the loop."""
@@ -301,7 +301,7 @@ class ConcurrentService:
         if self._closing and not crew.in_threads:
             self._quiet.set()
 
-    # -- what failed ------------------------------------------------------------------------------------------------
+    # -- what failed -------------------------------------------------------------------------------------------------
 
     async def _give_back_all(self, inbox: Inbox, messages: list[Message], outcome: Outcome) -> None:
         for message in messages:
@@ -318,7 +318,7 @@ class ConcurrentService:
             return
         await self._redelivery.send_back_stubbornly(record, inbox.queue, level, _BACKOFF_S)
 
-    # -- time and end -----------------------------------------------------------------------------------------------
+    # -- time and end ------------------------------------------------------------------------------------------------
 
     def find_pause(self, inboxes: Iterable[Inbox]) -> float:
         """Return how many seconds from now the first message can time out in its handler."""

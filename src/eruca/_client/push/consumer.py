@@ -105,7 +105,7 @@ class Consumer(Client):
         topics += [repr(known.pattern.pattern) for known in member.patterns]
         return describe_client(self, unwrap(namespace, self.group), topics, was_closed=self._was_closed)
 
-    # -- handlers ---------------------------------------------------------------------------------------------------
+    # -- handlers ----------------------------------------------------------------------------------------------------
 
     # With a literal 1 the function takes one message, with any other number a list of messages.
     @overload
@@ -167,7 +167,7 @@ class Consumer(Client):
 
         return register
 
-    # -- coming and going -------------------------------------------------------------------------------------------
+    # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Join the group and start consuming; `async with` does this. Raises when a subscription cannot be read.
@@ -199,7 +199,7 @@ class Consumer(Client):
         """The session of this consumer. Raises ClientClosed."""
         return self._member.session
 
-    # -- queues -----------------------------------------------------------------------------------------------------
+    # -- queues ------------------------------------------------------------------------------------------------------
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -234,7 +234,7 @@ class Consumer(Client):
         progress = {queue: inbox.commit_offset for queue, inbox in self._member.inboxes.items()}
         return await find_lag(self._session, progress)
 
-    # -- messages ---------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncIterator[Message]:
         if self._member.has_handlers:

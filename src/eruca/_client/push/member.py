@@ -107,7 +107,7 @@ class PushMember:
             raise ClientClosed("the consumer is not started", hint="use `async with Consumer(...)`, or await start()")
         return self._session
 
-    # -- coming and going -------------------------------------------------------------------------------------------
+    # -- coming and going --------------------------------------------------------------------------------------------
 
     def add_handler(self, handler: HandlerEntry, subscription: Subscription, *, ordered: bool) -> None:
         """Register the handler of a topic. Raises ConfigError."""
@@ -250,7 +250,7 @@ class PushMember:
         self.stream.clear()
         self.membership = self._service = self._redelivery = self._trace = self._discovery = None
 
-    # -- queues and messages ----------------------------------------------------------------------------------------
+    # -- queues and messages -----------------------------------------------------------------------------------------
 
     @property
     def inboxes(self) -> dict[MessageQueue, Inbox]:
@@ -290,7 +290,7 @@ class PushMember:
         inbox = self.inboxes.get(wrap_queue(self._namespace, message.queue))
         return inbox is not None and inbox.process.is_open(message.offset)
 
-    # -- called by the session --------------------------------------------------------------------------------------
+    # -- called by the session ---------------------------------------------------------------------------------------
 
     def describe(self) -> ConsumerData:
         """Return what heartbeats report about this consumer."""

@@ -85,7 +85,7 @@ class Membership:
             lambda: lock_s,
         )
 
-    # -- coming and going -------------------------------------------------------------------------------------------
+    # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Start sharing queues and pulling; wait until the start positions are known, or until a timeout.
@@ -146,7 +146,7 @@ class Membership:
             "the return of messages that take too long", expire, lambda: service.find_pause(self.inboxes.values())
         )
 
-    # -- queues -----------------------------------------------------------------------------------------------------
+    # -- queues ------------------------------------------------------------------------------------------------------
 
     async def _take(self, queue: MessageQueue) -> Taken:
         """Start consuming a queue that is ours now."""
@@ -208,7 +208,7 @@ class Membership:
         await self._changes.tell([], [queue])
         await self._let_go(queue)
 
-    # -- offsets ----------------------------------------------------------------------------------------------------
+    # -- offsets -----------------------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
         """Commit the position of every queue, and wait until it is stored. Raises ErucaError."""

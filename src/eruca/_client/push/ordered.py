@@ -84,7 +84,7 @@ class OrderedService:
         """Return whether we hold the lock of the queue, so that its messages may be handled."""
         return inbox.locked_until > asyncio.get_running_loop().time()
 
-    # -- one queue --------------------------------------------------------------------------------------------------
+    # -- one queue ---------------------------------------------------------------------------------------------------
 
     async def _work(self, lane: _Lane) -> None:
         inbox = lane.inbox
@@ -207,7 +207,7 @@ class OrderedService:
             topic = message.record.get_property(RETRY_TOPIC) or topic
         return self._handlers.get(topic) or next(iter(self._handlers.values()))
 
-    # -- leaving ----------------------------------------------------------------------------------------------------
+    # -- leaving -----------------------------------------------------------------------------------------------------
 
     async def leave(self, inbox: Inbox) -> None:
         """Start no more messages of a queue, and wait until its running handler has ended."""

@@ -86,7 +86,7 @@ class Routes:
         # Called with each topic whose route has changed.
         self.on_change: list[Callable[[str], None]] = []
 
-    # -- what is known ----------------------------------------------------------------------------------------------
+    # -- what is known -----------------------------------------------------------------------------------------------
 
     def peek(self, topic: str) -> Route | None:
         """Return the route of a topic if it is known, without asking."""
@@ -148,7 +148,7 @@ class Routes:
         """Return the topics that consumers wait for and that do not exist yet."""
         return [topic for topic in self._watched if not self._is_real(topic)]
 
-    # -- asking -----------------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------------------------
 
     async def get(self, topic: str) -> Route:
         """Return the route of a topic. Raises NoRoute with the reason if there is none."""

@@ -161,7 +161,7 @@ class Session:
         # When the last heartbeats went out, for callers that check whether they are starved.
         self.last_heartbeat = 0.0
 
-    # -- sharing ----------------------------------------------------------------------------------------------------
+    # -- sharing -----------------------------------------------------------------------------------------------------
 
     @classmethod
     def acquire(cls, options: ClientOptions, *, consumer_group: str = "", clock: Clock | None = None) -> Session:
@@ -238,7 +238,7 @@ class Session:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a background task of the client failed", exc_info=error)
 
-    # -- groups -----------------------------------------------------------------------------------------------------
+    # -- groups ------------------------------------------------------------------------------------------------------
 
     def add_producer(self, producer: ProducerMember) -> None:
         """Announce a producer group with the next heartbeats."""
@@ -292,7 +292,7 @@ class Session:
         addresses = [address for address in known if self.caller.is_connected(address)]
         await asyncio.gather(*[unregister(address) for address in addresses])
 
-    # -- heartbeats -------------------------------------------------------------------------------------------------
+    # -- heartbeats --------------------------------------------------------------------------------------------------
 
     async def heartbeat(self, addresses: set[str] | None = None) -> None:
         """Send a heartbeat to all brokers, or to these, and wait for their answers."""
@@ -383,7 +383,7 @@ class Session:
         """Limit a pause before routes are fetched again to the regular interval."""
         return min(pause_s, spread(self._route_s, _JITTER))
 
-    # -- events -----------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def _on_connection_lost(self, address: str) -> None:
         self.uploads.forget(server=address)
@@ -399,7 +399,7 @@ class Session:
         for consumer in self.consumers.values():
             consumer.wake()
 
-    # -- requests from brokers --------------------------------------------------------------------------------------
+    # -- requests from brokers ---------------------------------------------------------------------------------------
 
     def _register(self, table: HandlerTable) -> None:
         handlers: dict[RequestCode, Callable[[Request], Reply | Awaitable[Reply | None] | None]] = {
