@@ -44,7 +44,7 @@ def store() -> None:
     """Look into a store directory, check it, rebuild what is derived from its log.
 
     DIR is the directory that storePathRootDir sets, with commitlog/, consumequeue/ and index/ in it, written by Eruca
-    or by Apache RocketMQ 4.x. All commands but rebuild change nothing and need no lock, so they also work while a
+    or by Apache RocketMQ 4.x. All commands except rebuild change nothing and need no lock, so they also work while a
     broker has the store open; rebuild needs the store closed.
 
     \b
