@@ -345,7 +345,7 @@ def verify(
     """Check a whole store: every record with its CRC, every entry of queues and index, every table.
 
     Reports each damaged place by file and position, and a torn end of the log. The exit status is 1 if there is an
-    error; a warning is something the next start repairs. Nothing is changed, and records behind a damaged place stay
+    error; a warning is something the next start repairs. Nothing is changed, and records after a damaged place stay
     readable.
 
     \b

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the compiler reads this
+if TYPE_CHECKING:  # Cython reads this branch
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -112,7 +112,7 @@ class Lane(_Memory):
         self.hold(buffer, True)
         if self.at < 0 or self.room < 0 or self.at + ENTRY_BYTES * self.room > self.size:
             self.release()
-            raise ValueError(f"{room} entries at {at} are not inside {len(buffer)} bytes")
+            raise ValueError(f"{room} entries at {at} do not fit in {len(buffer)} bytes")
         self.queue = queue
         return 0
 
@@ -199,7 +199,7 @@ class Replayer:
     ) -> tuple[int, int, int, list[tuple[Any, int]], Exception | None]:
         """Dispatch the records from `at` to `end`, which `reading.skip_records` has checked, while they are ordinary.
 
-        `base` is the position of the first byte of `log`. `covers(topic, queue_id, position)` tells whether the topic
+        `base` is the position of the first byte of `log`. `covers(topic, queue_id, position)` returns whether the topic
         was deleted after that record; None when no topic was. `with_keys`: there is an index; `index` is its last file,
         None before the first, with room for `index_room` entries.
 
@@ -333,7 +333,7 @@ def dispatch_one(
     memory.hold(entries, True)
     if entries_at < 0 or entries_at + ENTRY_BYTES > memory.size:
         memory.release()
-        raise ValueError(f"an entry at {entries_at} is not inside {len(entries)} bytes")
+        raise ValueError(f"an entry at {entries_at} does not fit in {len(entries)} bytes")
     write_entry(memory.p, entries_at, position, size, out[0])
     memory.release()
     return True
