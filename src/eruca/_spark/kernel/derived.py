@@ -60,4 +60,4 @@ def put_index_entries(
     for row in range(count):
         one[1] = hashes[row]
         if not put_entries(q, len(out), slots, one, 1, positions[row], times[row]):
-            raise ValueError(f"{count} entries do not fit an index file of {len(out)} bytes")
+            raise ValueError(f"{count} entries are not inside an index file of {len(out)} bytes")

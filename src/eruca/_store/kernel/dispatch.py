@@ -112,7 +112,7 @@ class Lane(_Memory):
         self.hold(buffer, True)
         if self.at < 0 or self.room < 0 or self.at + ENTRY_BYTES * self.room > self.size:
             self.release()
-            raise ValueError(f"{room} entries at {at} do not fit in {len(buffer)} bytes")
+            raise ValueError(f"{room} entries at {at} are not inside {len(buffer)} bytes")
         self.queue = queue
         return 0
 
@@ -333,7 +333,7 @@ def dispatch_one(
     memory.hold(entries, True)
     if entries_at < 0 or entries_at + ENTRY_BYTES > memory.size:
         memory.release()
-        raise ValueError(f"an entry at {entries_at} does not fit in {len(entries)} bytes")
+        raise ValueError(f"an entry at {entries_at} is not inside {len(entries)} bytes")
     write_entry(memory.p, entries_at, position, size, out[0])
     memory.release()
     return True

@@ -133,7 +133,7 @@ def test_entries_stay_inside_their_file(twin: ModuleType) -> None:
         put_index_entries(expected, 2, [key_hash], position, position)
     twin.put_index_entries(index, 2, ints, longs, longs)
     assert index.tobytes() == bytes(expected)
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="not inside"):
         twin.put_index_entries(np.zeros(file_bytes(2, 3), np.uint8), 2, ints, longs, longs)
     with pytest.raises(ValueError, match="length"):
         twin.put_index_entries(index, 2, ints, longs[:2], longs)
