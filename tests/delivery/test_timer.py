@@ -95,7 +95,7 @@ async def test_what_cannot_be_is_refused(broker: EmbeddedBroker) -> None:
             await producer.send("timers", b"x", timer=timedelta(days=40, seconds=1))
         with pytest.raises(MessageIllegal, match="time zone"):
             await producer.send("timers", b"x", timer=datetime(2030, 1, 1))
-        with pytest.raises(MessageIllegal, match="delay and timer exclude each other"):
+        with pytest.raises(MessageIllegal, match="delay and timer are mutually exclusive"):
             await producer.send("timers", b"x", timer=timedelta(days=3), delay=3)
         with pytest.raises(MessageIllegal, match="only brokers"):
             await producer.send("rmq_sys_wheel_timer", b"x")

@@ -183,7 +183,7 @@ def list_ids(letter: Message) -> tuple[str, str, str]:
 
 
 def find_topic(letter: Message) -> str:
-    """Return the topic a dead letter was sent to before any retry; empty if its properties do not tell."""
+    """Return the topic a dead letter was sent to before any retry; empty if its properties do not contain it."""
     topic = letter.all_properties.get(RETRY_TOPIC, "")
     return "" if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else topic
 
@@ -355,8 +355,8 @@ async def resend(
 
 async def _send(admin: Admin, sender: Sender, letter: Message, target: str, turn: int) -> Receipt:
     if not target:
-        raise MessageIllegal("its properties do not tell which topic it came from", hint="pass one: --to-topic TOPIC")
-    # Not with the template's route: sending must not create a topic that somebody deleted.
+        raise MessageIllegal("its properties do not contain the topic it came from", hint="pass one: --to-topic TOPIC")
+    # Not with the template's route: sending must not create a topic that was deleted.
     queues = (await admin.routes.get(target)).write_queues
     if not queues:
         raise NoRoute(f"topic {target} has no queue that may be written to")
@@ -411,7 +411,7 @@ def _tell(letter: Message, target: str, outcome: str, reason: str = "", *, recei
     )
 
 
-# --- taking out -------------------------------------------------------------------------------------------------------
+# --- exporting --------------------------------------------------------------------------------------------------------
 
 
 def export(group: str, letter: Message) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Masters and slaves: who the members of a broker name are, how far behind, and what they set aside."""
+"""Masters and slaves: the members of each broker name, how far behind they are, and what they set aside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str
     broker: str
-    # As registered; -1 for a member that is not registered and that other members know of.
+    # As registered; -1 for a member that is not registered but known to other members.
     broker_id: int
     address: str
     # MASTER, SLAVE, FENCED (a master that may not accept messages), JAVA, or empty if it does not answer.

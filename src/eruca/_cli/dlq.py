@@ -100,7 +100,7 @@ def list_(group: str | None, nameservers: str, output: str, **conditions: Any) -
 
 async def _gather(admin: Admin, group: str, wanted: Wanted, output: str) -> tuple[list[Letter], bool]:
     rows: list[Letter] = []
-    # A table of a million rows is of no use; JSON and YAML have all.
+    # A table of a million rows is of no use; JSON and YAML have all of them.
     rows_max = _SHOWN_MAX if output == "table" and wanted.limit is None else None
     with show_count("dead letters read") as advance:
         async for letter in deadletters.read(admin, group, wanted):
@@ -262,7 +262,7 @@ def _draw_sent(row: Resent) -> Sequence[str]:
     return (row.message_id, row.topic, row.outcome, *place, row.reason)
 
 
-# --- taking out -------------------------------------------------------------------------------------------------------
+# --- exporting --------------------------------------------------------------------------------------------------------
 
 
 @dlq.command()

@@ -20,10 +20,10 @@ from eruca._net.tlsoptions import TlsOptions
 def filterserver(
     settings: Settings, host: str | None, insecure: bool, print_config: bool, log_json: bool, output: str
 ) -> None:
-    """Run a filter server, which filters messages by code of their consumers.
+    """Run a filter server, which filters messages with code supplied by their consumers.
 
     It pulls from one broker, asks the consumer's filter class about each message, and serves the messages that match. A
-    broker accepts filter servers only if told so: `eruca broker --filter-server-nums 1`. Clients then find them
+    broker accepts filter servers only if configured to: `eruca broker --filter-server-nums 1`. Clients then find them
     automatically.
 
     A filter class is a WebAssembly module that the consumer uploads:
@@ -61,7 +61,7 @@ def filterserver(
         return
     start_logs(settings, options.log_level, log_json)
     server = FilterServer(options, access=access, tls=tls)
-    hint = "another process has the port; leave out --listen-port to take any"
+    hint = "another process has the port; leave out --listen-port to use any free port"
 
     def say() -> None:
         announce(

@@ -52,7 +52,7 @@ class OptionFacts:
     info: OptionInfo
     # Why it has no effect here; empty if it has one.
     no_effect: str = ""
-    # It is declared here already, and comes with a part that is still to be built.
+    # Declared already, but belongs to a part that is not built yet.
     coming: bool = False
 
     def is_of(self, role: Role) -> bool:
@@ -110,7 +110,7 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
 _COMING = (
     OptionInfo(
         "rocketmq.client.rebalance.waitInterval",
-        "how often a consumer looks whether its queues are fairly shared",
+        "how often a consumer checks which queues are assigned to it",
         unit="ms",
         low=1,
         older=10_000,

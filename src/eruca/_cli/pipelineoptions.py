@@ -29,7 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def load(module: str) -> Any:
-    """Import a module that needs Spark. Raises ConfigError, which says what to install, if a package is missing."""
+    """Import a module that needs Spark. Raises ConfigError, which names what to install, if a package is missing."""
     return load_module(module, "this command")
 
 

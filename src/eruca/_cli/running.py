@@ -22,12 +22,12 @@ from eruca.errors import ConnectFailed
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-# What shells report for a process that a signal ended.
+# What shells report for a process ended by a signal.
 _EXIT_SIGNAL = 128
 # How long a computing thread keeps the interpreter while the event loop waits for it.
 _SWITCH_S = 0.0001
-# A server creates thousands of requests and answers per second that are not cycles; the collector need not visit each.
-# A tenth of this made pauses shorter, but sends a fifth slower.
+# A server creates thousands of requests and answers per second, none of them cycles; the collector need not visit each.
+# With a tenth of this value, pauses were shorter but sends a fifth slower.
 _NEW_OBJECTS_MAX = 20_000
 
 
@@ -38,7 +38,7 @@ class Startable(Protocol):
         """Begin."""
 
     async def stop(self) -> None:
-        """End with everything on the disk; also when the start failed half-way."""
+        """Stop with everything on disk, even if the start failed half-way."""
 
     def look_again(self) -> None:
         """Check for changes the files that are read while it runs."""

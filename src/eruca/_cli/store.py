@@ -44,7 +44,7 @@ def store() -> None:
     """Look into a store directory, check it, rebuild what is derived from its log.
 
     DIR is the directory that storePathRootDir sets, with commitlog/, consumequeue/ and index/ in it, written by Eruca
-    or by Apache RocketMQ 4.x. All commands but rebuild change nothing and need no lock, so they also work while a
+    or by Apache RocketMQ 4.x. All commands except rebuild change nothing and need no lock, so they also work while a
     broker has the store open; rebuild needs the store closed.
 
     \b
@@ -345,7 +345,7 @@ def verify(
     """Check a whole store: every record with its CRC, every entry of queues and index, every table.
 
     Reports each damaged place by file and position, and a torn end of the log. The exit status is 1 if there is an
-    error; a warning is something the next start repairs. Nothing is changed, and records behind a damaged place stay
+    error; a warning is something the next start repairs. Nothing is changed, and records after a damaged place stay
     readable.
 
     \b

@@ -194,7 +194,7 @@ def discard(
       eruca txn discard --all --group payments --yes
     """
     _check_choice(ids, everything, group)
-    confirm(f"Roll {'all prepared' if everything else len(ids)} transactions back for good?", yes)
+    confirm(f"Roll {'all prepared' if everything else len(ids)} transactions back permanently?", yes)
 
     async def work(admin: Admin) -> list[Deed]:
         rows = await _choose(admin, ids, State.PREPARED, group)

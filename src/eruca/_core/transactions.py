@@ -65,7 +65,7 @@ class Op:
 class PassStarted:
     """Start from here: the first half that is not done, and the first op record that is still needed.
 
-    What lies behind `log_end` was stored after the start: mainly the copies that the pass itself writes.
+    What is beyond `log_end` was stored after the start: mainly the copies that the pass itself writes.
     """
 
     half_offset: int

@@ -1,4 +1,4 @@
-"""A blocking view of a cluster: planners and tasks of Spark are plain functions in processes of their own.
+"""A blocking view of a cluster: planners and tasks of Spark are plain functions in separate processes.
 
 The client is asynchronous, so each `Cluster` has an event loop that runs only during a call. There is no thread; data
 that arrives between calls waits in the sockets. An `Access` holds how to reach a cluster and is sent to the tasks.

@@ -95,7 +95,7 @@ async def test_master_and_slave_change_places(sync: bool) -> None:
         assert old.asked == [("FENCED", 1100), ("SLAVE", 1100)]  # it stopped before the other began
         assert group.registered[0] == new.address
         again = await replication.promote(admin, new.address)
-        assert again.done and "is the master already" in again.steps[0] and len(new.asked) == 1
+        assert again.done and "is already the master" in again.steps[0] and len(new.asked) == 1
 
 
 async def test_there_and_back_again() -> None:
@@ -309,7 +309,7 @@ async def test_the_best_slave_succeeds() -> None:
         group.members[1].speed, group.members[1].tail = 0, 10
         report = await replication.demote(admin, "a:0")
         assert report.master == group.members[2].address and group.members[0].role == "SLAVE"
-        with pytest.raises(ConfigError, match="is a slave already"):
+        with pytest.raises(ConfigError, match="is already a slave"):
             await replication.demote(admin, group.members[0].address)
 
 

@@ -205,10 +205,10 @@ async def test_a_dead_letter_is_logged(
         return Outcome.LATER
 
     async with consumer:
-        await wait_until(lambda: "is given up" in caplog.text)
-    (record,) = [record for record in caplog.records if "is given up" in record.message]
+        await wait_until(lambda: "becomes a dead letter" in caplog.text)
+    (record,) = [record for record in caplog.records if "becomes a dead letter" in record.message]
     assert record.message == (
-        f"message {receipt.message_id} of orders, keys k1 k2, delivery 1, is given up: dead letter topic %DLQ%billing"
+        f"message {receipt.message_id} of orders, keys k1 k2, delivery 1, becomes a dead letter in %DLQ%billing"
     )
     assert record.levelno == logging.WARNING
 
@@ -246,7 +246,7 @@ async def test_what_becomes_of_a_message_that_takes_too_long_is_logged(
     async def work(message: Message) -> None:
         await asyncio.Event().wait()
 
-    words = "given up: dead letter topic" if deliveries_max == 1 else "not done: again in 10 s"
+    words = "becomes a dead letter in" if deliveries_max == 1 else "not done: again in 10 s"
     async with consumer:
         await wait_until(lambda: words in caplog.text)
     assert "for over 0.1 s" in caplog.text

@@ -250,7 +250,7 @@ def test_sending_in_the_background_waits_for_room(broker: EmbeddedBroker, topic:
         producer.send(topic, b"x", timeout=SECONDS_MAX)
         with block_loop():
             first = [producer.send_soon(topic, b"x", timeout=SECONDS_MAX) for _ in range(2)]
-            with pytest.raises(SendFailed, match="too much is under way"):
+            with pytest.raises(SendFailed, match="no room in the send window"):
                 producer.send_soon(topic, b"x")
         assert [future.result(SECONDS_MAX).status for future in first] == [sync.SendStatus.STORED] * 2
         producer.send_soon(topic, b"x", timeout=SECONDS_MAX).result(SECONDS_MAX)
@@ -463,7 +463,7 @@ def test_a_consumer_with_handlers_is_not_iterated(broker: EmbeddedBroker, topic:
     consumer.handler(topic)(lambda message: None)
     with pytest.raises(ConfigError, match="cannot be iterated"):
         iter(consumer)
-    with pytest.raises(ConfigError, match="cannot be called"):
+    with pytest.raises(ConfigError, match="is not a function"):
         make_consumer(broker, topic).handler(topic)(None)  # type: ignore[call-overload]
 
 

@@ -56,7 +56,7 @@ class Redelivery:
         try:
             await self._ask_broker(record, queue, level)
         except ErucaError as error:
-            log.warning("message %s could not be given back, it is sent again: %s", _name(record), error)
+            log.warning("message %s could not be sent back, sending a copy instead: %s", _name(record), error)
             times = self._retries_max if level < 0 else record.reconsume_times + 1
             await self.send_again(record, times, delay_level=level or RETRY_LEVEL_FIRST + record.reconsume_times)
         if level < 0 or record.reconsume_times >= self._retries_max:
@@ -69,7 +69,7 @@ class Redelivery:
             log.info("%s is not done: again in %.0f s (delay level %d by default)", what, pause, level)
 
     def _log_burial(self, record: Record, delivery: int) -> None:
-        log.warning("%s is given up: dead letter topic %s", _describe(record, delivery), DLQ_PREFIX + self._group)
+        log.warning("%s becomes a dead letter in %s", _describe(record, delivery), DLQ_PREFIX + self._group)
 
     async def _ask_broker(self, record: Record, queue: MessageQueue, level: int) -> None:
         address = self._session.routes.require_address(queue.broker_name)
@@ -121,9 +121,9 @@ class Redelivery:
             try:
                 await self.send_back(record, queue, level)
             except ErucaError as error:
-                log.error("message %s cannot be given back now, tried again: %s", _name(record), error)
+                log.error("message %s cannot be sent back now, retrying: %s", _name(record), error)
             except Exception:
-                log.exception("message %s cannot be given back now, tried again", _name(record))
+                log.exception("message %s cannot be sent back now, retrying", _name(record))
             else:
                 return
             await asyncio.sleep(pause_s)

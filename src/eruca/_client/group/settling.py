@@ -32,8 +32,8 @@ class Settlement:
         """Have a message delivered again later; a level below 0 makes it a dead letter. Raises ErucaError."""
         if self._in_order and delay_level >= 0:
             raise ConfigError(
-                "a single message of an ordered queue cannot be retried: those behind it would overtake it",
-                hint="raise an exception or return Outcome.LATER: what is not acknowledged is tried again in order",
+                "a single message of an ordered queue cannot be retried: the messages after it would overtake it",
+                hint="raise an exception or return Outcome.LATER: unacknowledged messages are retried in order",
             )
         inbox, record = self._inbox, message.record
         if inbox.dropped or not inbox.process.is_open(message.offset):

@@ -65,7 +65,7 @@ class StartOffsets:
         """Log that the start offset of a queue cannot be determined now."""
         session = self._session
         server = session.routes.find_address(queue.broker_name) or queue.broker_name
-        session.outages.report(log, server, error, "where to begin in %s cannot be found now: %s", queue, error)
+        session.outages.report(log, server, error, "the start offset of %s cannot be determined now: %s", queue, error)
 
     async def _find_new(self, queue: MessageQueue, *, is_new: bool) -> int:
         calls = self._session.calls
@@ -89,7 +89,9 @@ async def find_offset_since(calls: Calls, address: str, group: str, queue: Messa
         async with asyncio.timeout(_SEARCH_S_MAX):
             return await _search(calls, address, group, queue, time_ms)
     except TimeoutError:
-        raise CallTimeout(f"broker {address} led us through {queue} for {_SEARCH_S_MAX:.0f} s and to no end") from None
+        raise CallTimeout(
+            f"the search for a start time in {queue} on broker {address} did not end within {_SEARCH_S_MAX:.0f} s"
+        ) from None
 
 
 async def _search(calls: Calls, address: str, group: str, queue: MessageQueue, time_ms: int) -> int:

@@ -126,7 +126,7 @@ class Engine:
                 await self.window.wait_empty()
         except TimeoutError:
             self._is_closing = True
-            log.warning("producer %s is closed while %d sends are under way", self.group, self.window.count)
+            log.warning("producer %s is closed while %d sends are in progress", self.group, self.window.count)
         session = self._take_session()
         if session is None:  # another task closed it meanwhile
             return
@@ -229,7 +229,7 @@ class Engine:
             if not isinstance(error, TimeoutError):
                 raise
             raise SendFailed(
-                f"the message for {parcel.topic} was not sent: too much is under way for {timeout_ms} ms",
+                f"the message for {parcel.topic} was not sent: no room in the send window for {timeout_ms} ms",
                 [],
                 hint="raise in_flight_max or bytes_in_flight_max, or send less at once",
             ) from None

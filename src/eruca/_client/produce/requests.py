@@ -46,11 +46,11 @@ class Requests:
         self._waiting.pop(correlation_id, None)
 
     def fail(self, error: ErucaError) -> None:
-        """Fail all requests with this error: no reply can arrive any more."""
+        """Fail all requests with this error: no reply can arrive anymore."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # perhaps nobody is waiting any more
+                future.exception()  # perhaps nobody is waiting for it anymore
 
     async def prepare(self, session: Session, route: Route) -> None:
         """Greet every broker that may push a reply: those of the topic, and the others of its clusters."""
@@ -60,7 +60,7 @@ class Requests:
                 try:
                     await session.routes.get(topic)
                 except ErucaError as error:
-                    log.info("replies can only come by the brokers of %s: %s", route.topic, error)
+                    log.info("replies can only arrive through the brokers of %s: %s", route.topic, error)
         await session.greet_all()
 
     def take(self, session: Session, header: PushReplyHeader, body: bytes) -> bool:

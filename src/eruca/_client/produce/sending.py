@@ -116,7 +116,7 @@ class Sender:
     def _explain_unknown(self, queue: MessageQueue) -> ConnectFailed:
         known = self._session.routes.list_brokers()
         if queue.broker_name in known:
-            return ConnectFailed(f"broker {queue.broker_name} has no master now", hint="it may come back by itself")
+            return ConnectFailed(f"broker {queue.broker_name} has no master now", hint="it may come back on its own")
         names = ", ".join(sorted(known)) or "none"
         return ConnectFailed(f"no name server knows a broker {queue.broker_name}", hint=f"known brokers: {names}")
 

@@ -24,7 +24,7 @@ from eruca.errors import ClientClosed
 
 
 class PullMember:
-    """The inside of a PullConsumer, which is what users see."""
+    """The internals of a PullConsumer, which is the class that users see."""
 
     def __init__(
         self, group: str, settings: GroupSettings, subscriptions: dict[str, Subscription], patterns: list[TopicPattern]
@@ -40,11 +40,11 @@ class PullMember:
 
     @property
     def is_subscribed(self) -> bool:
-        """Does it share the queues of its topics with other members, and not assign them by itself?"""
+        """Whether the queues come from the group, and not from `assign`."""
         return bool(self.subscriptions or self.patterns)
 
     def require_started(self) -> PullMembership:
-        """What a started consumer has. Raises ClientClosed."""
+        """Return the membership of a started consumer. Raises ClientClosed."""
         if self.membership is None:
             raise ClientClosed(
                 "the consumer is not started", hint="use `async with PullConsumer(...)`, or await start()"
@@ -62,45 +62,45 @@ class PullMember:
         """The state of each queue that is ours; empty when the consumer is not started."""
         return {} if self.membership is None else self.membership.holdings.inboxes
 
-    # -- what messages ask -------------------------------------------------------------------------------------------
+    # -- called by messages ------------------------------------------------------------------------------------------
 
     async def ack(self, message: Message) -> None:
-        """Nothing to do: what is done is said by the next poll, or by `commit`."""
+        """Do nothing: the next poll, or `commit`, marks messages as done."""
 
     async def retry(self, message: Message, delay_level: int) -> None:
         """Have a message delivered to the group again; a level below 0 makes it a dead letter. Raises ErucaError."""
         redelivery = Redelivery(self.session, self.group, self.settings.retry.max_deliveries or DELIVERIES_MAX)
         await redelivery.send_back(message.record, message.queue, delay_level)
 
-    # -- what the session asks ---------------------------------------------------------------------------------------
+    # -- called by the session ---------------------------------------------------------------------------------------
 
     def describe(self) -> ConsumerData:
-        """What heartbeats say."""
+        """Return what heartbeats report about this consumer."""
         kind = ConsumeType.CONSUME_ACTIVELY
         return describe_member(self.group, kind, self.settings, self.subscriptions.values())
 
     def wake(self) -> None:
-        """Look again which queues are ours."""
+        """Rebalance now."""
         if self.membership is not None:
             self.membership.wake()
 
     def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """How far we are."""
+        """Return the offset of each of our queues of a topic."""
         return {queue: inbox.position for queue, inbox in self.inboxes.items() if queue.topic == topic}
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """An operator moved the group: forget what was fetched and go on from the new offsets."""
+        """Drop what was fetched and continue at the new offsets: an operator reset the group."""
         if self.membership is not None:
             await self.membership.reset(topic, offsets)
 
     async def consume_directly(self, record: Record, broker: str) -> ConsumeDirectlyResult:
-        """Refuse: there is no handler that could work on a message."""
+        """Refuse: there is no handler to process a message."""
         return ConsumeDirectlyResult(
             consume_result=ConsumeResult.CR_THROW_EXCEPTION, remark="a pull consumer has no handler"
         )
 
     def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
-        """What the console shows of this consumer."""
+        """Return what the console shows about this consumer."""
         return describe_running(
             self.session,
             self.group,

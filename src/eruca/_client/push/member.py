@@ -112,7 +112,7 @@ class PushMember:
     def add_handler(self, handler: HandlerEntry, subscription: Subscription, *, ordered: bool) -> None:
         """Register the handler of a topic. Raises ConfigError."""
         if handler.topic in self.handlers:
-            raise ConfigError(f"{handler.topic} has a handler already", hint="one group has one handler a topic")
+            raise ConfigError(f"{handler.topic} has a handler already", hint="a group has one handler per topic")
         self._check_order(ordered=ordered)
         self.handlers[handler.topic] = handler
         self.subscriptions[handler.topic] = subscription
@@ -130,7 +130,7 @@ class PushMember:
         if self._session is not None:
             raise ConfigError("the consumer is started already", hint="register handlers before it starts")
         if self.has_handlers and ordered != self.is_ordered:
-            raise ConfigError("ordered and concurrent handlers do not go together", hint="use two groups")
+            raise ConfigError("ordered and concurrent handlers cannot be combined", hint="use two groups")
         self.is_ordered = ordered
 
     async def start(self, clock: Clock | None) -> None:
@@ -290,10 +290,10 @@ class PushMember:
         inbox = self.inboxes.get(wrap_queue(self._namespace, message.queue))
         return inbox is not None and inbox.process.is_open(message.offset)
 
-    # -- what the session asks ---------------------------------------------------------------------------------------
+    # -- called by the session ---------------------------------------------------------------------------------------
 
     def describe(self) -> ConsumerData:
-        """Return what heartbeats say about this consumer."""
+        """Return what heartbeats report about this consumer."""
         kind = ConsumeType.CONSUME_PASSIVELY
         return describe_member(self.group, kind, self.settings, self.subscriptions.values())
 

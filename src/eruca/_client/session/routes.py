@@ -345,7 +345,7 @@ class Routes:
             if near:
                 hints.append(f"did you mean {' or '.join(near)}?")
         hints.append(f"the first message to it creates it: eruca send -n {server} {topic} BODY")
-        what = "has no route any more" if topic in self._routes else "has no route"
+        what = "has no route anymore" if topic in self._routes else "has no route"
         error = NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
         # Without a broker, or with one that registered meanwhile, the next answer may differ.
         error.retryable = names is not None and (not names or topic in names or TEMPLATE_TOPIC in names)

@@ -201,7 +201,7 @@ class Session:
             )
 
     def is_lost(self) -> bool:
-        """Return whether its event loop ended before it was released; then nothing in it can be closed any more."""
+        """Return whether its event loop ended before it was released; then nothing in it can be closed anymore."""
         if not self.loop.is_closed():
             return False
         log.warning("a client was not closed before its event loop ended; work in progress is lost")
@@ -389,7 +389,7 @@ class Session:
         """Limit a pause before routes are fetched again to the regular interval."""
         return min(pause_s, spread(self._route_s, _JITTER))
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def _on_connection_lost(self, address: str) -> None:
         self.uploads.forget(server=address)
@@ -405,7 +405,7 @@ class Session:
         for consumer in self.consumers.values():
             consumer.wake()
 
-    # -- what brokers ask --------------------------------------------------------------------------------------------
+    # -- requests from brokers ---------------------------------------------------------------------------------------
 
     def _register(self, table: HandlerTable) -> None:
         handlers: dict[RequestCode, Callable[[Request], Reply | Awaitable[Reply | None] | None]] = {

@@ -188,7 +188,7 @@ async def test_closing_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) 
     put(service, inbox, make_records(0))
     await wait_for(lambda: len(inbox.running) == 1)
     await service.close(0.01)
-    assert "still at work" in caplog.text
+    assert "still running" in caplog.text
     gate.set()
     await wait_for(ended.is_set)
     await asyncio.sleep(0)
