@@ -9,6 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from eruca._access.changing import AccountHandlers, Whereabouts
+from eruca._access.control import AccessControl
+from eruca._access.options import AccessOptions
 from eruca._broker.administering.config import ConfigHandlers
 from eruca._broker.administering.groups import GroupHandlers
 from eruca._broker.administering.relays import RelayHandlers
@@ -50,6 +53,7 @@ from eruca._broker.sending.once import load_once
 from eruca._broker.sending.reply import ReplyHandlers
 from eruca._broker.sending.send import SendHandlers
 from eruca._broker.sending.sendback import SendBackHandlers
+from eruca._broker.sending.stored import read_topic
 from eruca._broker.standing import Standing
 from eruca._broker.topics import Topics
 from eruca._broker.transactions.checkback import CheckBackService
@@ -87,6 +91,7 @@ class Broker:
         *,
         clock: Clock | None = None,
         disk: FileSystem | None = None,
+        access: AccessOptions | None = None,
         progress: Progress | None = None,
         kept_options: Path | None = None,
         overridden: Mapping[str, str] | None = None,
@@ -100,6 +105,8 @@ class Broker:
         self.live = LiveOptions(options)
         #: The broker's current role, id and address.
         self.standing = Standing(options)
+        #: The accounts, and the check of every request.
+        self.access = AccessControl(access or AccessOptions())
         #: The source of time.
         self.clock = clock or SystemClock()
         self._store_options = store_options
@@ -108,13 +115,16 @@ class Broker:
         self._progress = progress
         self._kept_options = kept_options
         self._overridden = overridden or {}
-        self._membership = Membership(
-            options.name, options.credentials, options.acl_enable and not options.ha_allow_unauthenticated
-        )
         tls = tls or TlsOptions()
+        self._membership = Membership(
+            options.name,
+            self.access,
+            allow_strangers=options.ha_allow_unauthenticated,
+            verifies_tls=tls.verifies_servers,
+        )
         self._tls = ServerTls(tls, options.host, options.ha_host, options.bind)
         self._outgoing_tls = open_outgoing(tls)
-        self._caller = Caller(tls=self._outgoing_tls, credentials=options.credentials)
+        self._caller = Caller(tls=self._outgoing_tls, credentials=self.access.options.credentials)
         # How to stop what `start` has started; the last entry is stopped first.
         self._endings: list[Callable[[], Awaitable[None]]] = []
 
@@ -135,6 +145,8 @@ class Broker:
             await self._tls.start()
             if self._outgoing_tls is not None:
                 await self._outgoing_tls.get_context()
+            self._endings.append(self.access.stop)
+            await self.access.start()
             etcd = await self._open_etcd() if self.options.failover else None
             await self._open_store()
             await finish_in_thread(self._load_tables)
@@ -285,7 +297,7 @@ class Broker:
 
     def _build_ports(self) -> None:
         """Build the handlers, the ports that serve them, and the periodic jobs."""
-        table = HandlerTable()
+        table = HandlerTable(self.access.guard(partial(read_topic, self.store)))
         for handlers in (*self._make_client_handlers(), *self.replication.handlers, *self._make_admin_handlers()):
             handlers.register(table)
         self._membership.prove_answers(table)
@@ -335,9 +347,25 @@ class Broker:
             GroupHandlers(clock, groups, offsets, clients, stats, saver, locks, operators),
             ProgressHandlers(options, standing, clock, store, topics, groups, offsets, clients, stats, delays),
             RelayHandlers(options, store, topics, offsets, clients),
-            ConfigHandlers(options, standing, clock, started_ms, store, background, topics, safe, kept, overridden),
+            ConfigHandlers(
+                options,
+                standing,
+                clock,
+                started_ms,
+                store,
+                background,
+                topics,
+                safe,
+                kept,
+                overridden,
+                self.access.options,
+            ),
             RuntimeHandlers(options, clock, started_ms, store, clients, self.once, stats, delays, state),
+            AccountHandlers(self.access, clock, self._describe),
         )
+
+    def _describe(self) -> Whereabouts:
+        return Whereabouts(self.options.name, self.standing.address, self.options.cluster)
 
     def _on_link_close(self, link: Link) -> None:
         self.clients.drop_link(link)

@@ -15,7 +15,6 @@ from eruca._ground.limits import (
     TOPIC_QUEUES_MAX,
 )
 from eruca._wire.names import TRACE_TOPIC
-from eruca._wire.signature import Credentials
 
 # The fast port, which does not accept pulls, is this far below the service port.
 FAST_PORT_BELOW: Final = 2
@@ -160,11 +159,6 @@ class BrokerOptions:
         "`true`, `false` (as in Java), or `auto`: where failover=etcd",
         mutable=True,
     )
-    access_key: str = option(
-        "", "brokerAccessKey", "the account with which this broker calls other servers; empty: none"
-    )
-    secret_key: str = option("", "brokerSecretKey", "the secret of that account", secret=True)
-    acl_enable: bool = option(False, "aclEnable", "require accounts")
     ha_allow_unauthenticated: bool = option(
         False,
         "haAllowUnauthenticated",
@@ -283,11 +277,6 @@ class BrokerOptions:
     def bind_host(self) -> str:
         """The address to listen on."""
         return self.bind or self.host
-
-    @property
-    def credentials(self) -> Credentials | None:
-        """The account with which this broker calls other servers, if it has one."""
-        return Credentials(self.access_key, self.secret_key) if self.access_key else None
 
     @property
     def reads_confirmed(self) -> bool:

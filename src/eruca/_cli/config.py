@@ -74,7 +74,7 @@ def list_command(role: str | None, mutable: bool, with_ignored: bool, output: st
     rows = [
         facts
         for facts in list_options()
-        if (role is None or facts.is_for(Role(role)))
+        if (role is None or facts.is_of(Role(role)))
         and (not mutable or facts.info.mutable)
         and (with_ignored or not facts.no_effect)
     ]

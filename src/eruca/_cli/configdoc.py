@@ -31,7 +31,8 @@ with the nearest known key.
 `eruca up` creates a store with smaller files than the defaults below (64 MiB of commit log). An existing store keeps
 the file sizes it was created with unless an option sets others.
 
-Servers bind to loopback unless `--insecure` is given, because there are no accounts yet.
+Servers bind to loopback. An address that other machines can reach needs accounts (`aclEnable=true`, which
+`eruca init` sets up), or `--insecure`: then whoever reaches it can read, send and delete everything.
 """
 _DIFFERENCES = """\
 ## Where 3.x and 4.9 differ
@@ -46,7 +47,8 @@ _SECTIONS = {
     "store": "## Store\n\nRead by the broker, from the same file.\n",
     "name server": "## Name server\n\n`eruca nameserver`.\n",
     "filter server": "## Filter server\n\n`eruca filterserver`.\n",
-    "every server": "## Every server\n\nRead by brokers, name servers and filter servers, each from its own file.\n",
+    "every server": "## Every server\n\nBroker, name server and filter server; `eruca up` sets them for both of its"
+    " servers. [Security](guide/security.md) explains them.\n",
     "client": "## Client\n\nClients do not read these yet; a Java client takes them as system properties.\n",
 }
 _IGNORED = """\

@@ -1,8 +1,10 @@
-"""How commands find a cluster: `-n`, its variables, TLS, and the account from the environment."""
+"""How commands find a cluster and sign in: `-n`, `--account`, TLS, and their variables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,12 +14,16 @@ from eruca._net.addresses import check_addresses
 if TYPE_CHECKING:
     from eruca._client.options import ClientOptions
     from eruca._net.tls import Tls
+    from eruca._wire.signature import Credentials
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 DEFAULT_NAMESERVER = "127.0.0.1:9876"
 # The timeout of a send or of one request to a server. People wait a little longer than programs.
 TIMEOUT_S = 5.0
+_ACCOUNT_VARIABLE = "ERUCA_ACCOUNT_FILE"
+# Where the account of a command is kept while it runs.
+_ACCOUNT = "eruca.account"
 # Where the options of TLS are kept in the context of a command.
 _TLS = "eruca.tls"
 _FILE: dict[str, Any] = {"type": click.Path(dir_okay=False), "metavar": "FILE"}
@@ -55,7 +61,17 @@ def choose_tls() -> Tls | None:
 
 
 def add_nameserver_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Add `-n`, with the variables that set it, and the options of TLS to a command."""
+    """Add `-n`, `--account` and the options of TLS, with the variables that set them, to a command."""
+    function = click.option(
+        "--account",
+        metavar="FILE",
+        envvar=_ACCOUNT_VARIABLE,
+        type=click.Path(path_type=Path, dir_okay=False),
+        expose_value=False,
+        callback=_take_account,
+        help="File with accessKey and secretKey, such as tools.yml of mqadmin"
+        " [default: ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY].",
+    )(function)
     return click.option(
         "-n",
         "--namesrv-addr",
@@ -74,8 +90,26 @@ def parse_nameservers(text: str) -> str:
     return text
 
 
+def _take_account(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Read the file of an account at once, so that a wrong one is reported before anything else."""
+    if path is not None:
+        from eruca._client.accountfile import read_account_file
+
+        context.meta[_ACCOUNT] = read_account_file(path)
+
+
 def make_options(nameservers: str) -> ClientOptions:
-    """Return the client options of a command; ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY set the account."""
+    """Return the client options of a command; the account is that of `--account`, or of the environment."""
     from eruca._client.options import ClientOptions
 
-    return ClientOptions(nameservers=nameservers, call_timeout=TIMEOUT_S, tls=choose_tls())
+    options = ClientOptions(nameservers=nameservers, call_timeout=TIMEOUT_S, tls=choose_tls())
+    context = click.get_current_context(silent=True)
+    account: Credentials | None = None if context is None else context.meta.get(_ACCOUNT)
+    if account is None:
+        return options
+    return replace(
+        options,
+        access_key=account.access_key,
+        secret_key=account.secret_key,
+        security_token=account.security_token,
+    )

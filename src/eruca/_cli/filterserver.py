@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+from eruca._access.options import AccessOptions
 from eruca._cli.optionlist import Role
 from eruca._cli.running import Service, run_services
 from eruca._cli.serve import add_server_options, announce, print_settings, start_logs
-from eruca._cli.settings import Settings, choose_told_address, require_loopback
+from eruca._cli.settings import Settings, build_access_options, choose_told_address, require_loopback
 from eruca._filterserver.app import FilterServer
 from eruca._filterserver.options import FilterServerOptions
 from eruca._net.addresses import check_addresses
@@ -51,13 +53,14 @@ def filterserver(
       eruca filterserver -b 10.0.0.5:10911 --host 10.0.0.6 --insecure
       eruca filterserver --filter-plugin-path filters
     """
-    options = _build(settings, host, insecure)
+    access = build_access_options(settings, Path())
+    options = _build(settings, host, access, insecure=insecure)
     tls = settings.build(TlsOptions)
     if print_config:
-        print_settings(settings, output, options, tls)
+        print_settings(settings, output, options, access, tls)
         return
     start_logs(settings, options.log_level, log_json)
-    server = FilterServer(options, tls=tls)
+    server = FilterServer(options, access=access, tls=tls)
     hint = "another process has the port; leave out --listen-port to take any"
 
     def say() -> None:
@@ -75,12 +78,12 @@ def filterserver(
     run_services([Service(server, hint)], say)
 
 
-def _build(settings: Settings, host: str | None, insecure: bool) -> FilterServerOptions:
+def _build(settings: Settings, host: str | None, access: AccessOptions, *, insecure: bool) -> FilterServerOptions:
     options = settings.build(FilterServerOptions)
     check_addresses("connectWhichBroker", options.broker)
     if host is not None:
         options = replace(options, bind=host)
         if not settings.is_set("filterServerIP"):
             options = replace(options, host=choose_told_address(host))
-    require_loopback("the filter server", options.bind_host, insecure)
+    require_loopback("the filter server", options.bind_host, access, insecure=insecure)
     return options

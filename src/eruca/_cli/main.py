@@ -16,6 +16,7 @@ from eruca.errors import ErucaError
 # A subcommand is imported when it is called, so that `eruca store` does not wait for the libraries of others.
 COMMANDS = {
     "up": "eruca._cli.serve:up",
+    "init": "eruca._cli.init:init",
     "send": "eruca._cli.send:send",
     "tail": "eruca._cli.tail:tail",
     "nameserver": "eruca._cli.serve:nameserver",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
+from eruca._access.options import AccessOptions
 from eruca._broker.administering.javakeys import IGNORED
 from eruca._broker.options import BrokerOptions
 from eruca._filterserver.options import FilterServerOptions
@@ -51,8 +52,8 @@ class OptionFacts:
     # It is declared here already, and comes with a part that is still to be built.
     coming: bool = False
 
-    def is_for(self, role: Role) -> bool:
-        """Return whether a program reads it."""
+    def is_of(self, role: Role) -> bool:
+        """Return whether a program reads it; some are options of every server."""
         return self.role is role or (self.role is Role.SERVER and role is not Role.CLIENT)
 
     @property
@@ -99,6 +100,7 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.BROKER, "store", StoreOptions),
     (Role.NAMESERVER, "name server", NameServerOptions),
     (Role.FILTERSERVER, "filter server", FilterServerOptions),
+    (Role.SERVER, "every server", AccessOptions),
     (Role.SERVER, "every server", TlsOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
@@ -155,7 +157,7 @@ def options_of(*roles: Role) -> dict[str, OptionFacts]:
     found: dict[str, OptionFacts] = {}
     for role in roles:
         for facts in list_options():
-            if facts.is_for(role) and not facts.coming:
+            if facts.is_of(role) and not facts.coming:
                 found.setdefault(facts.key, facts)
     return found
 

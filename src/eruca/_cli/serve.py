@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eruca import __version__
+from eruca._access.options import AccessOptions
 from eruca._broker.app import Broker
 from eruca._broker.options import FAST_PORT_BELOW, BrokerOptions
 from eruca._cli.connecting import DEFAULT_NAMESERVER
@@ -27,6 +28,7 @@ from eruca._cli.running import Service, run_services
 from eruca._cli.settings import (
     NAMESRV_VARIABLE,
     Settings,
+    build_access_options,
     build_broker_options,
     build_store_options,
     choose_told_address,
@@ -138,7 +140,10 @@ _SHARED = (
     ),
     click.option("--host", metavar="ADDRESS", help="Address to bind and to announce to clients [default: 127.0.0.1]."),
     click.option(
-        "--insecure", is_flag=True, help="Allow an address that other machines can reach, although there is no login."
+        "--insecure",
+        is_flag=True,
+        help="Allow an address that other machines can reach although there are no accounts (aclEnable=false): whoever"
+        " reaches it can read, send and delete everything.",
     ),
     click.option("-p", "--print-config", is_flag=True, help="Print all options and where each was set, then stop."),
     click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
@@ -169,20 +174,24 @@ def nameserver(
       eruca nameserver                             on 127.0.0.1:9876
       eruca nameserver -c namesrv.conf
       eruca nameserver --listen-port 9877
-      eruca nameserver --host 10.0.0.5 --insecure  reachable by other machines
+      eruca nameserver -c conf/nameserver.conf     accounts made by `eruca init`
+      eruca nameserver --host 10.0.0.5 --insecure  open to others, no accounts
     """
     if settings.config is not None:
         # As in Java: changes at run time are written to the file it was started with.
         settings.suggest("configStorePath", str(settings.config), str(settings.config))
-    options = _build_nameserver(settings, host, insecure)
-    settings.add_kept(Path(options.config_store_path), NameServerOptions)
-    options = _build_nameserver(settings, host, insecure)
+    settings.add_kept(Path(settings.build(NameServerOptions).config_store_path), NameServerOptions)
+    options = settings.build(NameServerOptions)
+    if host is not None:
+        options = replace(options, bind_address=host)
+    access = build_access_options(settings, Path(options.kv_config_path).parent)
+    require_loopback("the name server", options.bind_address, access, insecure=insecure)
     tls = settings.build(TlsOptions)
     if print_config:
-        print_settings(settings, output, options, tls)
+        print_settings(settings, output, options, access, tls)
         return
     start_logs(settings, "INFO", log_json)
-    server = NameServer(options, tls=tls)
+    server = NameServer(options, access=access, tls=tls)
     hint = "is another name server running? Stop it, or choose another port: --listen-port 9877"
     run_services([Service(server, hint)], lambda: announce(output, {"nameserver": server.address}))
 
@@ -202,18 +211,21 @@ def broker(
     Examples:
       eruca broker -n 127.0.0.1:9876       store in ./eruca-data/store
       eruca broker -c broker.conf -p       print the options in force, and stop
+      eruca broker -c conf/broker.conf     with accounts made by `eruca init`
       eruca broker -n 10.0.0.1:9876 --host 10.0.0.5 --insecure
       eruca broker -n 127.0.0.1:9876 --option flushDiskType=SYNC_FLUSH
     """
-    options = _build_broker(settings, host, insecure)
+    options = _build_broker(settings, host)
+    access = build_access_options(settings, StorePaths(Path(options.store_root)).config)
+    require_loopback("the broker", options.bind_host, access, insecure=insecure)
     store_options = _fit_store(settings, options)
     if print_config:
-        print_settings(settings, output, options, store_options, settings.build(TlsOptions))
+        print_settings(settings, output, options, store_options, access, settings.build(TlsOptions))
         return
     start_logs(settings, options.message_log_level, log_json)
     if not (options.nameservers or options.nameserver_domain):
         click.echo("eruca: no name server is set, so clients cannot find this broker (-n 127.0.0.1:9876)", err=True)
-    service, server = _make_broker(settings, options, store_options)
+    service, server = _make_broker(settings, options, store_options, access)
     run_services([service], lambda: announce(output, _describe_broker(server)))
 
 
@@ -248,7 +260,8 @@ def up(
     \b
     Examples:
       eruca up
-      eruca up --host 0.0.0.0 --insecure   reachable by other machines
+      eruca up -c conf/broker.conf         with accounts made by `eruca init`
+      eruca up --host 0.0.0.0 --insecure   open to other machines, no accounts
       eruca up --data /tmp/second --nameserver-port 9877 --listen-port 10921
     """
     settings.forget("namesrvAddr", NAMESRV_VARIABLE)
@@ -257,7 +270,9 @@ def up(
     settings.suggest("configStorePath", str(data / "namesrv" / "namesrv.properties"))
     for key, text in _SMALL_STORE.items():
         settings.suggest(key, text)
-    options = _build_broker(settings, host, insecure)
+    options = _build_broker(settings, host)
+    access = build_access_options(settings, data)
+    require_loopback("the broker", options.bind_host, access, insecure=insecure)
     store_options = _fit_store(settings, options)
     # Options that both have, such as the port, are the broker's here.
     shared = {info.java for part in (BrokerOptions, StoreOptions) for info in info_of(part).values()}
@@ -265,13 +280,13 @@ def up(
     for_nameserver = replace(for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port)
     tls = settings.build(TlsOptions)
     if print_config:
-        print_settings(settings, output, options, store_options, tls)
+        print_settings(settings, output, options, store_options, access, tls)
         return
     # After the table only warnings are shown; -v shows more.
     start_logs(settings, options.message_log_level if settings.is_set("logLevel") else "WARNING", log_json)
-    server = NameServer(for_nameserver, tls=tls)
+    server = NameServer(for_nameserver, access=access, tls=tls)
     first = Service(server, "is another name server running? Stop it, or choose another port: --nameserver-port 9877")
-    second, keeper = _make_broker(settings, options, store_options)
+    second, keeper = _make_broker(settings, options, store_options, access)
 
     def tell_nameservers() -> None:
         # The address it listens on: the one announced to clients may not be reachable from this machine.
@@ -286,14 +301,6 @@ def up(
 # --- parts of them --------------------------------------------------------------------------------------------------
 
 
-def _build_nameserver(settings: Settings, host: str | None, insecure: bool) -> NameServerOptions:
-    options = settings.build(NameServerOptions)
-    if host is not None:
-        options = replace(options, bind_address=host)
-    require_loopback("the name server", options.bind_address, insecure)
-    return options
-
-
 def _build_its_nameserver(settings: Settings, shared: Container[str]) -> NameServerOptions:
     """Return the options of the name server beside a broker: those the broker does not have, and its own file."""
     own = Settings((Role.NAMESERVER,), found={key: s for key, s in settings.found.items() if key not in shared})
@@ -301,14 +308,13 @@ def _build_its_nameserver(settings: Settings, shared: Container[str]) -> NameSer
     return own.build(NameServerOptions)
 
 
-def _build_broker(settings: Settings, host: str | None, insecure: bool) -> BrokerOptions:
+def _build_broker(settings: Settings, host: str | None) -> BrokerOptions:
     settings.add_kept(_find_kept(build_broker_options(settings)), BrokerOptions, StoreOptions)
     options = build_broker_options(settings)
     if host is not None:
         options = replace(options, bind=host)
         if not settings.is_set("brokerIP1"):
             options = replace(options, host=choose_told_address(host))
-    require_loopback("the broker", options.bind_host, insecure)
     return options
 
 
@@ -322,7 +328,9 @@ def _find_kept(options: BrokerOptions) -> Path:
     return StorePaths(Path(options.store_root)).options
 
 
-def _make_broker(settings: Settings, options: BrokerOptions, store_options: StoreOptions) -> tuple[Service, Broker]:
+def _make_broker(
+    settings: Settings, options: BrokerOptions, store_options: StoreOptions, access: AccessOptions
+) -> tuple[Service, Broker]:
     raise_open_files_limit()
     root = Path(options.store_root)
     watch = RecoveryWatch(Path(options.commitlog_path) if options.commitlog_path else root / "commitlog")
@@ -331,6 +339,7 @@ def _make_broker(settings: Settings, options: BrokerOptions, store_options: Stor
         options,
         store_options,
         root,
+        access=access,
         progress=watch,
         # As in Java: changes at run time are written to the file it was started with.
         kept_options=settings.config or in_store,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from eruca._access.options import ACCOUNTS_NAME, AccessOptions
 from eruca._broker.options import BrokerOptions, BrokerRole
 from eruca._cli.optionlist import ENVIRONMENT_PREFIX, Role, find_near_keys, list_options, options_of, to_text
 from eruca._ground.config import HIDDEN, StoreOptions, from_properties, info_of
@@ -188,6 +189,15 @@ def build_store_options(settings: Settings, root: Path, commitlog: Path | None) 
     return replace(detected, **explicit)
 
 
+def build_access_options(settings: Settings, directory: Path) -> AccessOptions:
+    """Return the options of access control. Without a `.conf` file, the accounts are in `directory`."""
+    options = settings.build(AccessOptions)
+    if options.file:
+        return options
+    where = directory if settings.config is None else settings.config.parent
+    return replace(options, file=str(where / ACCOUNTS_NAME))
+
+
 # --- who can reach us -----------------------------------------------------------------------------------------------
 
 
@@ -201,13 +211,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def require_loopback(what: str, host: str, insecure: bool) -> None:
-    """Raise ConfigError for an address that other machines can reach, unless `insecure`: there are no accounts."""
-    if not insecure and not is_loopback(host):
+def require_loopback(what: str, host: str, access: AccessOptions, *, insecure: bool) -> None:
+    """Raise ConfigError for an address that other machines can reach, unless there are accounts, or `insecure`."""
+    if not access.enabled and not insecure and not is_loopback(host):
         raise ConfigError(
-            f"{what} would listen on {host}, where other machines reach it, and there are no accounts yet: "
+            f"{what} would listen on {host}, where other machines reach it, without accounts: "
             "whoever connects could read and delete everything",
-            hint="pass --insecure to allow everyone in that network, or bind to 127.0.0.1",
+            hint="`eruca init` makes a configuration with accounts; --insecure allows everyone in that network",
         )
 
 

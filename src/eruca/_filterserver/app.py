@@ -6,6 +6,8 @@ import asyncio
 import logging
 from pathlib import Path
 
+from eruca._access.control import AccessControl
+from eruca._access.options import AccessOptions
 from eruca._filterserver.classes import FilterClasses
 from eruca._filterserver.options import FilterServerOptions
 from eruca._filterserver.plugins import FilterClass, load_plugins
@@ -13,7 +15,7 @@ from eruca._filterserver.pulls import FilteredPulls
 from eruca._filterserver.sandbox import Sandbox
 from eruca._ground.repeating import Repeating
 from eruca._net.caller import Caller
-from eruca._net.handlers import Authorize, HandlerTable, expect_success, refuse_unknown
+from eruca._net.handlers import HandlerTable, expect_success, refuse_unknown
 from eruca._net.server import Server, ServerSettings
 from eruca._net.tls import ServerTls, open_outgoing
 from eruca._net.tlsoptions import TlsOptions
@@ -29,17 +31,17 @@ class FilterServer:
     """Serves filtered pulls for one broker."""
 
     def __init__(
-        self, options: FilterServerOptions, *, authorize: Authorize | None = None, tls: TlsOptions | None = None
+        self, options: FilterServerOptions, *, access: AccessOptions | None = None, tls: TlsOptions | None = None
     ) -> None:
         self.options = options
+        self.access = AccessControl(access or AccessOptions())
         # The name of the broker it serves, once the broker has responded.
         self.broker_name = ""
         self.plugins: dict[str, FilterClass] = {}
-        self._authorize = authorize
         tls = tls or TlsOptions()
         self._tls = ServerTls(tls, options.host, options.bind)
         self._outgoing_tls = open_outgoing(tls)
-        self._caller = Caller(tls=self._outgoing_tls)
+        self._caller = Caller(tls=self._outgoing_tls, credentials=self.access.options.credentials)
         self._sandbox: Sandbox | None = None
         self._classes: FilterClasses | None = None
         self._server: Server | None = None
@@ -69,11 +71,12 @@ class FilterServer:
         await self._tls.start()
         if self._outgoing_tls is not None:
             await self._outgoing_tls.get_context()
+        await self.access.start()
         if options.plugins:
             self.plugins = await asyncio.to_thread(load_plugins, Path(options.plugins))
         self._sandbox = await asyncio.to_thread(Sandbox, options.sandbox)
         self._classes = FilterClasses(self._sandbox, self.plugins, uploads=options.uploads, workers=options.workers)
-        table = HandlerTable(self._authorize)
+        table = HandlerTable(self.access.guard())
         self._classes.register(table)
         FilteredPulls(options, self._caller, self._classes).register(table)
         settings = ServerSettings(options.bind_host, options.port, tls=self._tls)
@@ -86,6 +89,7 @@ class FilterServer:
     async def stop(self) -> None:
         """Close everything; the broker sees the connection close and removes this server from the routes."""
         await self._registering.stop()
+        await self.access.stop()
         await self._caller.close()
         if self._server is not None:
             await self._server.stop()

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from eruca._ground.smallfiles import FILE_MODE, make_directories, sync_directory
 from eruca.errors import ConfigError
 
 _BYTES_MAX = 1024 * 1024
@@ -17,8 +18,6 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _NAMES = {char: name for name, char in _ESCAPES.items()}
 _UNSAFE = frozenset("\\") | _NAMES.keys()
 _SPECIAL = frozenset("=:#! ") | _UNSAFE
-# Permissions of a new file.
-_NEW_FILE_MODE = 0o644
 # What Java treats as white space, and as the end of a key and of a line.
 _BLANKS = " \t\f"
 _SEPARATORS = frozenset("=:" + _BLANKS)
@@ -48,7 +47,7 @@ def write_conf(path: Path, changes: Mapping[str, str]) -> None:
     try:
         before = target.stat() if target.exists() else None
         text = set_keys("" if before is None else target.read_bytes().decode(), changes)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(target.parent)
         # A file beside it, readable by no one else until it has its final permissions.
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
         staging = Path(name)
@@ -57,18 +56,14 @@ def write_conf(path: Path, changes: Mapping[str, str]) -> None:
                 file.write(text.encode())
                 file.flush()
                 os.fsync(file.fileno())
-            staging.chmod(_NEW_FILE_MODE if before is None else stat.S_IMODE(before.st_mode))
+            staging.chmod(FILE_MODE if before is None else stat.S_IMODE(before.st_mode))
             if before is not None and (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
                 os.chown(staging, before.st_uid, before.st_gid)
             staging.replace(target)
         except BaseException:
             staging.unlink(missing_ok=True)
             raise
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_directory(target.parent)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} cannot be changed: it is not UTF-8 text", hint="is it the right file?") from error
     except OSError as error:

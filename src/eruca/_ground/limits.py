@@ -268,3 +268,16 @@ ONCE_QUERIES_MAX = 4096
 ONCE_LANES_MAX = 64
 # Characters of a query's name in a mark; ours have 22 or 24.
 ONCE_QUERY_CHARS_MAX = 64
+
+# --- accounts -----------------------------------------------------------------------------------------------------
+# One file of accounts, or another YAML file: half a megabyte takes two seconds of a thread, whenever it changes.
+YAML_FILE_BYTES_MAX = 512 * 1024
+# Files of accounts (`plain_acl.yml` and `acl/*.yml`), accounts in all of them, permissions of one account.
+ACL_FILES_MAX = 64
+ACL_ACCOUNTS_MAX = 10_000
+ACL_PERMISSIONS_MAX = 10_000
+# Access keys and secrets have more than 6 characters, as in Java. The upper bound keeps log lines and answers short.
+ACL_KEY_CHARS_MIN = 7
+ACL_KEY_CHARS_MAX = 256
+# One address pattern: a list of about a hundred IPv6 addresses.
+ACL_PATTERN_CHARS_MAX = 4096

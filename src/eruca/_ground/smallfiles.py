@@ -6,13 +6,14 @@ Clients and servers use this. It runs on every platform that Python runs on, and
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Final
 
-#: Messages concern only the broker and its system group. Java leaves the mode to the umask.
-FILE_MODE: Final = 0o640
-DIRECTORY_MODE: Final = 0o750
+#: Messages, accounts and options concern nobody but the user that runs the process. Java leaves the mode to the umask.
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
 
 
 def make_directories(path: Path) -> None:
@@ -24,14 +25,19 @@ def make_directories(path: Path) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file and return when its bytes are on the disk."""
-    with open(path, "wb", opener=_open_private) as file:
+    with open(path, "wb", opener=open_private) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
 def rename_file(old: Path, new: Path) -> None:
-    """Rename a file, replacing an existing one, and return when the new name is on the disk."""
+    """Rename a file, replacing an existing one, and return when the new name is on the disk.
+
+    A file that replaces another gets its mode: who may read the tables of a Java broker stays as it was.
+    """
+    if sys.platform != "win32" and new.exists() and (mode := stat.S_IMODE(new.stat().st_mode)) != FILE_MODE:
+        old.chmod(mode)
     old.replace(new)
     sync_directory(new.parent)
 
@@ -55,5 +61,6 @@ def replace_file(path: Path, data: bytes) -> None:
     rename_file(staging, path)
 
 
-def _open_private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
+    """Open a file, for `open(..., opener=)`; a new one can be read by its owner only."""
     return os.open(path, flags, FILE_MODE)

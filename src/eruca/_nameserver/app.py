@@ -6,6 +6,8 @@ import asyncio
 import logging
 from pathlib import Path
 
+from eruca._access.control import AccessControl
+from eruca._access.options import AccessOptions
 from eruca._ground.clock import Clock, SystemClock
 from eruca._ground.repeating import Repeating
 from eruca._nameserver.handlers import NameServerHandlers
@@ -13,7 +15,7 @@ from eruca._nameserver.kvconfig import KVConfig
 from eruca._nameserver.options import NameServerOptions
 from eruca._nameserver.routes import RouteTables
 from eruca._nameserver.running import RunningOptions
-from eruca._net.handlers import Authorize, ignore_unknown
+from eruca._net.handlers import ignore_unknown
 from eruca._net.link import Link
 from eruca._net.server import Server, ServerSettings
 from eruca._net.tls import ServerTls
@@ -33,7 +35,7 @@ class NameServer:
         clock: Clock | None = None,
         disk: FileSystem | None = None,
         *,
-        authorize: Authorize | None = None,
+        access: AccessOptions | None = None,
         tls: TlsOptions | None = None,
     ) -> None:
         options = options or NameServerOptions()
@@ -43,7 +45,8 @@ class NameServer:
         self.kv = KVConfig(disk, Path(options.kv_config_path))
         self.running = RunningOptions(options, self._apply)
         self._handlers = NameServerHandlers(self.routes, self.kv, self.running, self._clock)
-        handlers = self._handlers.build_table(authorize)
+        self.access = AccessControl(access or AccessOptions())
+        handlers = self._handlers.build_table(self.access.guard())
         self._tls = ServerTls(tls or TlsOptions(), options.bind_address)
         settings = ServerSettings(options.bind_address, options.listen_port, options.idle_seconds, tls=self._tls)
         self.server = Server(handlers.handlers, ignore_unknown, settings, on_close=self._drop_link)
@@ -63,6 +66,7 @@ class NameServer:
         """Load the key-value config and listen. A start that fails leaves nothing behind."""
         self._stopping = False
         try:
+            await self.access.start()
             await self.kv.load()
             await self._tls.start()
             await self.server.start()
@@ -80,6 +84,7 @@ class NameServer:
             await timer.stop()
         await self.server.stop()
         await self._tls.stop()
+        await self.access.stop()
         try:
             await self.kv.close()
         finally:

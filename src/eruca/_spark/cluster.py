@@ -16,15 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from eruca._admin.session import Admin
+from eruca._client.accountfile import read_account_file
 from eruca._client.group.starting import find_offset_since
 from eruca._client.options import ClientOptions
 from eruca._client.session.calls import Calls
 from eruca._client.session.routes import Route
 from eruca._ground.backoff import Backoff
-from eruca._ground.badjson import BAD_JSON
 from eruca._ground.durations import Duration, to_ms
 from eruca._net.tls import Tls, make_client_context
 from eruca._spark.optiontable import SourceOption, read_count, read_duration_ms, read_flag, read_text
@@ -44,7 +42,7 @@ ACCESS_OPTIONS = (
         "accessFile",
         read_text,
         "",
-        "a JSON file with accessKey and secretKey, on every node; the default is the environment",
+        "a YAML or JSON file with accessKey and secretKey, on every node; the default is the environment",
     ),
     SourceOption("tls", read_flag, False, "connect to the servers over TLS; the options below imply it"),
     SourceOption(
@@ -72,12 +70,6 @@ ACCESS_OPTIONS = (
 
 
 _TLS_FILES = {"ca": "tlsCaFile", "certificate": "tlsCertFile", "key": "tlsKeyFile"}
-
-
-class _Keys(msgspec.Struct, rename="camel"):
-    access_key: str
-    secret_key: str
-    security_token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +113,7 @@ class Access:
         """Return the options of a client in this process. Raises ConfigError if a file cannot be read."""
         options = ClientOptions(nameservers=self.nameserver, call_timeout=self.timeout)
         if self.access_file:
-            try:
-                keys = msgspec.json.decode(Path(self.access_file).read_bytes(), type=_Keys)
-            except OSError as error:
-                raise ConfigError(f"accessFile={self.access_file}: {error.strerror}") from None
-            except BAD_JSON as error:
-                raise ConfigError(
-                    f"accessFile={self.access_file}: {error}", hint='expected {"accessKey": "...", "secretKey": "..."}'
-                ) from None
+            keys = read_account_file(Path(self.access_file))
             options = replace(
                 options,
                 access_key=keys.access_key,

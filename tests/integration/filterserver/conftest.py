@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from eruca._access.options import AccessOptions
 from eruca._broker.app import Broker
 from eruca._filterserver.app import FilterServer
 from eruca._filterserver.options import FilterServerOptions
@@ -30,9 +31,9 @@ async def start_filter_server() -> AsyncIterator[StartFilterServer]:
     """Starts filter servers for a broker."""
     running: list[FilterServer] = []
 
-    async def start(broker: Broker, *, authorize: Any = None, **options: Any) -> FilterServer:
+    async def start(broker: Broker, *, access: AccessOptions | None = None, **options: Any) -> FilterServer:
         chosen = {"broker": broker.standing.address, "time_ms": TIME_MS, **options}
-        server = FilterServer(FilterServerOptions(**chosen), authorize=authorize)
+        server = FilterServer(FilterServerOptions(**chosen), access=access)
         running.append(server)
         await server.start()
         return server

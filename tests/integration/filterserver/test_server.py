@@ -13,8 +13,6 @@ from eruca._broker.app import Broker
 from eruca._filterserver.app import FilterServer
 from eruca._net.caller import Caller
 from eruca._net.handlers import expect_success
-from eruca._net.link import Link
-from eruca._wire.catalog import RequestSpec, Right
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import PullMessageAnswerHeader, PullMessageHeader, RegisterFilterClassHeader
@@ -222,23 +220,6 @@ class Broken(FilterClass):
     with pytest.raises(RequestRefused, match="accepts no uploads") as refused:
         await upload(caller, server, modules.EVERYTHING)
     assert refused.value.code == ResponseCode.NO_PERMISSION
-
-
-async def test_uploads_and_pulls_need_the_rights_of_the_catalog(
-    broker: Broker, start_filter_server: StartFilterServer, caller: Caller
-) -> None:
-    asked: list[Right] = []
-
-    def authorize(link: Link, command: Command, spec: RequestSpec) -> None:
-        asked.append(spec.right)
-        if spec.right is Right.UPLOAD:
-            raise RequestRefused(ResponseCode.NO_PERMISSION, "not you")
-
-    server = await start_filter_server(broker, authorize=authorize)
-    with pytest.raises(RequestRefused, match="not you"):
-        await upload(caller, server, modules.EVERYTHING)
-    assert (await pull(caller, server)).code == ResponseCode.FILTER_DATA_NOT_EXIST
-    assert asked == [Right.UPLOAD, Right.SUBSCRIBE]
 
 
 async def test_a_server_waits_for_its_broker(

@@ -14,7 +14,6 @@ import pytest
 from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions, to_properties
 from eruca._net.caller import Caller
-from eruca._net.link import Link
 from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import (
     ClusterInfo,
@@ -27,7 +26,7 @@ from eruca._wire.bodies import (
     TopicRouteData,
     encode_registration,
 )
-from eruca._wire.catalog import RequestSpec, Right, build_request, decode_answer, encode_request_body
+from eruca._wire.catalog import build_request, decode_answer, encode_request_body
 from eruca._wire.codes import VERSION_ROUTE_STRICT_JSON, RequestCode, ResponseCode, SerializeType
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import (
@@ -44,7 +43,7 @@ from eruca._wire.headers import (
     RouteHeader,
 )
 from eruca._wire.record import body_crc
-from eruca.errors import ConnectFailed, RequestRefused
+from eruca.errors import ConnectFailed
 from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer, turn_until, wait_for_links
 
 MASTER, SLAVE = "127.0.0.1:10911", "127.0.0.1:10921"
@@ -427,17 +426,3 @@ async def test_two_name_servers_do_not_know_of_each_other(tmp_path: Path) -> Non
         assert (await caller.call(first.address, build_request(*question), 5000)).code == 0
         assert (await caller.call(second.address, build_request(*question), 5000)).code == 17
         await caller.close()
-
-
-async def test_rights_are_asked_for(tmp_path: Path) -> None:
-    def allow_reading(link: Link, command: Command, spec: RequestSpec) -> None:
-        if spec.right not in (Right.ACCOUNT, Right.INSPECT):
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"you may not: {spec.right.name}")
-
-    server = NameServer(options_in(tmp_path), authorize=allow_reading)
-    await server.start()
-    async with open_peer(server.address) as peer:
-        assert (await peer.ask(registration())).remark == "you may not: BROKER"
-        assert (await ask(peer, RequestCode.GET_NAMESRV_CONFIG)).remark == "you may not: ADMIN"
-        assert await read_topics(peer, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == []
-    await server.stop()

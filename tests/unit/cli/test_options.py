@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from eruca._access.options import AccessOptions
 from eruca._broker.options import BrokerOptions, BrokerRole
 from eruca._cli.main import main
 from eruca._cli.optionlist import Role, list_options, name_environment, name_flag, options_of
 from eruca._cli.settings import (
     Settings,
+    build_access_options,
     build_broker_options,
     build_store_options,
     choose_told_address,
@@ -220,7 +222,7 @@ def test_the_file_of_the_golden_broker_is_read_as_it_is() -> None:
 
 
 def test_keys_nobody_knows_are_named_with_the_nearest_known_one(tmp_path: Path) -> None:
-    text = "listenPrt=1\nflushDiskTyp=x\nwholeNonsenseQ=1\nkvConfigPath=x\naclEnable=true\n"
+    text = "listenPrt=1\nflushDiskTyp=x\nwholeNonsenseQ=1\nkvConfigPath=x\nenableLmq=true\n"
     settings = gather(text=text, directory=tmp_path, environment={"ERUCA_LISTENPORT": "1", "ERUCA_SEEDS": "9"})
     said = "\n".join(settings.notes)
     assert "the variable ERUCA_LISTENPORT is not a known one; did you mean ERUCA_LISTEN_PORT?" in said
@@ -228,7 +230,7 @@ def test_keys_nobody_knows_are_named_with_the_nearest_known_one(tmp_path: Path) 
     assert "flushDiskTyp is not a known key; did you mean flushDiskType?" in said
     assert "wholeNonsenseQ is not a known key [" in said
     assert "kvConfigPath has no effect here: it is an option of the name server" in said
-    assert "aclEnable has no effect here" in said
+    assert "enableLmq has no effect here" in said
     assert "ERUCA_SEEDS" not in said
     with pytest.raises(ConfigError, match=r"no such option \(did you mean listenPort"):
         gather(overrides=["listenPrt=1"])
@@ -241,15 +243,16 @@ def test_keys_nobody_knows_are_named_with_the_nearest_known_one(tmp_path: Path) 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
 def test_loopback_needs_no_word(host: str) -> None:
-    require_loopback("it", host, insecure=False)
+    require_loopback("it", host, AccessOptions(), insecure=False)
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.5", "example.org", ""])
-def test_wider_addresses_need_an_explicit_word(host: str) -> None:
+def test_wider_addresses_need_accounts_or_an_explicit_word(host: str) -> None:
     with pytest.raises(ConfigError, match="--insecure"):
-        require_loopback("it", host, insecure=False)
-    require_loopback("it", host, insecure=True)
+        require_loopback("it", host, AccessOptions(), insecure=False)
+    require_loopback("it", host, AccessOptions(), insecure=True)
+    require_loopback("it", host, AccessOptions(enabled=True), insecure=False)
     assert choose_told_address(host) not in ("0.0.0.0", "::")
 
 
@@ -267,8 +270,24 @@ def test_wider_addresses_need_an_explicit_word(host: str) -> None:
 def test_no_server_opens_to_others_by_itself(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments, env={"NAMESRV_ADDR": None})
     assert result.exit_code == 1
-    assert "pass --insecure" in result.stderr
-    assert "no accounts yet" in result.stderr
+    assert "--insecure allows everyone" in result.stderr
+    assert "without accounts" in result.stderr and "`eruca init`" in result.stderr
+
+
+def test_accounts_allow_a_wider_address(tmp_path: Path) -> None:
+    config = tmp_path / "some.conf"
+    config.write_text("aclEnable=true\n", encoding="utf-8")
+    for command in ("broker", "nameserver", "up", "filterserver"):
+        result = CliRunner().invoke(main, [command, "-c", str(config), "--host", "10.0.0.5", "-p", "-o", "json"])
+        assert result.exit_code == 0, result.stderr
+        rows = {row["key"]: row["value"] for row in map(json.loads, result.stdout.splitlines())}
+        assert (rows["aclEnable"], rows["aclFile"]) == ("true", str(tmp_path / "plain_acl.yml"))
+
+
+def test_where_the_accounts_are(tmp_path: Path) -> None:
+    assert build_access_options(gather(), tmp_path).file == str(tmp_path / "plain_acl.yml")
+    given = gather(overrides=["aclFile=elsewhere.yml", "aclEnable=true"])
+    assert build_access_options(given, tmp_path) == AccessOptions(enabled=True, file="elsewhere.yml")
 
 
 def test_what_is_in_force_is_printed_with_its_source(tmp_path: Path) -> None:

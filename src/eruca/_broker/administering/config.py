@@ -8,7 +8,7 @@ import enum
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, NoReturn, TypeAlias, get_type_hints
 
 from eruca._broker.administering.javakeys import IGNORED
 from eruca._broker.options import HA_PORT_ABOVE, BrokerOptions, LiveOptions
@@ -64,10 +64,12 @@ class ConfigHandlers:
         acknowledgement: Acknowledgement,
         path: Path | None,
         overridden: Mapping[str, str],
+        *fixed: Any,
     ) -> None:
         """Save changes in the file `path`; without it they last until the broker stops.
 
-        `overridden` maps each key that another source sets at the next start to the name of that source.
+        `overridden` maps each key that another source sets at the next start to the name of that source. `fixed` are
+        further options, which are only shown.
         """
         self._options = options
         self._standing = standing
@@ -78,6 +80,9 @@ class ConfigHandlers:
         self._acknowledgement = acknowledgement
         self._path = path
         self._overridden = overridden
+        self._fixed = {
+            key: (one, name, info) for one in fixed for key, (name, info, _) in _list_options(type(one)).items()
+        }
         self._changing = asyncio.Lock()
         self.version = DataVersion(counter=0, timestamp=started_ms)
 
@@ -96,6 +101,7 @@ class ConfigHandlers:
         for known, holder in ((_STORE, self._store.options), (_BROKER, options)):
             for key, (name, info, _) in known.items():
                 values[key] = _show(getattr(holder, name), info)
+        values |= {key: _show(getattr(one, name), info) for key, (one, name, info) in self._fixed.items()}
         header = BrokerConfigAnswerHeader(version=fastjson.write(self.version).decode())
         return Reply(header, dict(sorted(values.items())))
 
@@ -105,6 +111,8 @@ class ConfigHandlers:
         for_broker: dict[str, Any] = {}
         for_store: dict[str, Any] = {}
         for key, text in wanted.items():
+            if key in self._fixed:
+                _refuse_fixed(key)
             known, changes = (_BROKER, for_broker) if key in _BROKER else (_STORE, for_store)
             name, kind = _find_mutable(known, key)
             try:
@@ -164,12 +172,13 @@ def _find_mutable(known: _Known, key: str) -> tuple[str, Any]:
     if found is not None and found[1].mutable:
         return found[0], found[2]
     if found is not None:
-        reason = "cannot be changed while the broker runs"
-    elif key in IGNORED:
-        reason = f"has no effect here: {IGNORED[key][1]}"
-    else:
-        reason = "is not an option"
+        _refuse_fixed(key)
+    reason = f"has no effect here: {IGNORED[key][1]}" if key in IGNORED else "is not an option"
     refuse(ResponseCode.NO_PERMISSION, f"{key} {reason}")
+
+
+def _refuse_fixed(key: str) -> NoReturn:
+    refuse(ResponseCode.NO_PERMISSION, f"{key} cannot be changed while the broker runs")
 
 
 def _show(value: object, info: OptionInfo) -> str:

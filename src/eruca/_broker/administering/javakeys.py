@@ -14,7 +14,6 @@ _MEMORY = "reads from memory and from disk share one limit"
 
 # key: (Java's default, why it has no effect)
 IGNORED: dict[str, tuple[str, str]] = {
-    "aclEnable": ("false", _LATER),
     "adminBrokerThreadPoolNums": ("16", _THREADS),
     "autoDeleteUnusedStats": ("false", "statistics of deleted topics and groups are always removed"),
     # Java computes the value that it shows from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter.

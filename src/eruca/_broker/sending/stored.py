@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from eruca._store.messagestore import MessageStore
+from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from eruca._wire.properties import REAL_TOPIC, get_property
 from eruca._wire.record import Record, decode_record
 from eruca.errors import WireError
+
+# Messages wait in these topics for the time or the decision to go to their own.
+_WAITING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC})
+_REAL_TOPIC: Final = REAL_TOPIC.encode()
 
 
 def read_message(store: MessageStore, position: int) -> Record | None:
@@ -21,6 +29,21 @@ def read_message(store: MessageStore, position: int) -> Record | None:
         return decode_record(view)
     except WireError:
         return None
+
+
+def read_topic(store: MessageStore, position: int) -> str | None:
+    """Return the topic of the message at a commit log position, as its readers know it; None if there is none."""
+    view = store.reader.view_record(position) if position >= 0 else None
+    if view is None:
+        return None
+    try:
+        record = decode_record(view, check_crc=False)
+    except WireError:
+        return None
+    if record.topic not in _WAITING_TOPICS:
+        return record.topic
+    real = get_property(record.properties, _REAL_TOPIC)
+    return record.topic if real is None else real.decode(errors="replace")
 
 
 def copy_message(message: Record, topic: str, queue_id: int, properties: bytes | None = None) -> Record:
