@@ -190,11 +190,10 @@ class SlaveLink(asyncio.Protocol):
         return []
 
     def _shake(self, frame: SlaveFrame) -> None:
+        event: handshake.MasterEvent
         match frame:
-            case Introduction():
-                event: handshake.MasterEvent = handshake.Introduced(
-                    frame, self._membership.find_secret(frame.account, self.certificate)
-                )
+            case Introduction(_, account):
+                event = handshake.Introduced(frame, self._membership.find_secret(account, self.certificate))
             case Proof():
                 event = frame
             case _:
