@@ -21,7 +21,7 @@ import msgspec
 
 from eruca._ground.badjson import BAD_JSON
 from eruca._ground.limits import ETCD_ANSWER_BYTES_MAX
-from eruca._net.tls import Tls, make_client_context
+from eruca._net.tls import Tls, explain_failure, make_client_context
 from eruca.errors import CallTimeout, ConfigError, ConnectFailed, ConnectionLost, EtcdRefused
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ class EtcdGateway:
             except self._httpx.TimeoutException as error:
                 self._turn(endpoint)
                 raise CallTimeout(f"etcd at {url} did not answer within {self._timeout_s:g} s") from error
-            except self._httpx.HTTPError as error:
+            # httpx does not convert the error of a server that refuses our certificate after the handshake.
+            except (self._httpx.HTTPError, ssl.SSLError) as error:
                 self._turn(endpoint)
                 raise ConnectionLost(f"etcd at {url}: {_describe(error)}") from error
             except ConnectionLost:
@@ -208,7 +209,7 @@ class EtcdGateway:
                         raise ConnectionLost(f"etcd ended the watch: {why}")
                     yield found
             raise ConnectionLost(f"{where} ended the watch")
-        except (self._httpx.HTTPError, ConnectionLost) as error:
+        except (self._httpx.HTTPError, ssl.SSLError, ConnectionLost) as error:
             self._turn(endpoint)
             # A watch does not learn that its token is invalid, only that it is denied.
             self._forget_token(token)
@@ -300,5 +301,7 @@ def decode(content: bytes, answer: type[T]) -> T:
         raise ConnectionLost(f"etcd returned an invalid response: {error}") from error
 
 
-def _describe(error: httpx.HTTPError) -> str:
+def _describe(error: httpx.HTTPError | ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return explain_failure(error)
     return str(error) or type(error).__name__
