@@ -208,7 +208,7 @@ def _has(account: Account, right: Right) -> bool:
         return account.broker
     if right is Right.UPLOAD:
         return account.upload
-    return right not in _NOT_BY_ADDRESS
+    return right is not Right.SERVER and right is not Right.NOBODY
 
 
 def _find_lacking(account: Account, right: Right, names: Names) -> str | None:

@@ -21,13 +21,15 @@ SECURITY_TOKEN: Final = "SecurityToken"
 # Marks a query by unique key. Servers since 4.7 leave it out of the signed text while Java's own client includes it.
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 
+_LEFT_OUT: Final = (SIGNATURE, UNIQUE_KEY_QUERY)
+
 
 def build_content(ext: Mapping[str, str | None], body: bytes | None, *, with_unique_key_query: bool = False) -> bytes:
     """Build the bytes to sign from the extra fields (without `Signature`) and the body."""
-    names = [name for name in ext if name != SIGNATURE and (with_unique_key_query or name != UNIQUE_KEY_QUERY)]
     # Java orders strings by UTF-16 code units, which for ASCII is Python's order too.
-    names.sort(key=_order_like_java)
-    text = "".join(["null" if (value := ext[name]) is None else value for name in names])
+    names = sorted(ext) if "".join(ext).isascii() else sorted(ext, key=_order_like_java)
+    left_out = (SIGNATURE,) if with_unique_key_query else _LEFT_OUT
+    text = "".join(["null" if (value := ext[name]) is None else value for name in names if name not in left_out])
     # Java replaces lone surrogates by "?"; that is never intended, but it must not raise here.
     return text.encode("utf-8", "replace") + (body or b"")
 

@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from eruca._access.options import AccessOptions
 from eruca._broker.administering.javakeys import IGNORED
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerOptions
@@ -35,7 +36,9 @@ async def read_version(peer: Peer) -> int:
 async def test_every_option_is_shown_as_text(broker: Broker, peer: Peer) -> None:
     answer = await peer.expect(RequestCode.GET_BROKER_CONFIG)
     shown = answer.body
-    expected = {info.java for options in (BrokerOptions, StoreOptions) for info in info_of(options).values()}
+    expected = {
+        info.java for options in (BrokerOptions, StoreOptions, AccessOptions) for info in info_of(options).values()
+    }
     assert set(shown) == expected | set(IGNORED)
     assert shown["listenPort"] == str(broker.standing.port)
     assert shown["haListenPort"] == str(broker.standing.port + 1)

@@ -33,6 +33,8 @@ def read_message(store: MessageStore, position: int) -> Record | None:
 
 def read_topic(store: MessageStore, position: int) -> str | None:
     """Return the topic of the message at a commit log position, as its readers know it; None if there is none."""
+    # A handler may look into a transient buffer, so what is in it counts.
+    store.commit()
     view = store.reader.view_record(position) if position >= 0 else None
     if view is None:
         return None
