@@ -115,13 +115,16 @@ class Broker:
         self._progress = progress
         self._kept_options = kept_options
         self._overridden = overridden or {}
-        self._membership = Membership(
-            options.name, options.credentials, options.acl_enable and not options.ha_allow_unauthenticated
-        )
         tls = tls or TlsOptions()
+        self._membership = Membership(
+            options.name,
+            self.access,
+            allow_strangers=options.ha_allow_unauthenticated,
+            verifies_tls=tls.verifies_servers,
+        )
         self._tls = ServerTls(tls, options.host, options.ha_host, options.bind)
         self._outgoing_tls = open_outgoing(tls)
-        self._caller = Caller(tls=self._outgoing_tls, credentials=options.credentials)
+        self._caller = Caller(tls=self._outgoing_tls, credentials=self.access.options.credentials)
         # How to stop what `start` has started; the last entry is stopped first.
         self._endings: list[Callable[[], Awaitable[None]]] = []
 
@@ -138,12 +141,12 @@ class Broker:
             self.standing = Standing(self.options)
             self.standing.listen(self.options.port)
             # A misconfiguration is reported before anything else is started.
-            self._endings.append(self.access.stop)
-            await self.access.start()
             self._endings.append(self._tls.stop)
             await self._tls.start()
             if self._outgoing_tls is not None:
                 await self._outgoing_tls.get_context()
+            self._endings.append(self.access.stop)
+            await self.access.start()
             etcd = await self._open_etcd() if self.options.failover else None
             await self._open_store()
             await finish_in_thread(self._load_tables)

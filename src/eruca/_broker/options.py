@@ -16,7 +16,6 @@ from eruca._ground.limits import (
     TOPIC_QUEUES_MAX,
 )
 from eruca._wire.names import TRACE_TOPIC
-from eruca._wire.signature import Credentials
 
 # The fast port, which does not accept pulls, is this far below the service port.
 FAST_PORT_BELOW: Final = 2
@@ -161,11 +160,6 @@ class BrokerOptions(BrokerLimitOptions):
         "`true`, `false` (as in Java), or `auto`: where failover=etcd",
         mutable=True,
     )
-    access_key: str = option(
-        "", "brokerAccessKey", "the account with which this broker calls other servers; empty: none"
-    )
-    secret_key: str = option("", "brokerSecretKey", "the secret of that account", secret=True)
-    acl_enable: bool = option(False, "aclEnable", "require accounts")
     ha_allow_unauthenticated: bool = option(
         False,
         "haAllowUnauthenticated",
@@ -206,8 +200,15 @@ class BrokerOptions(BrokerLimitOptions):
         "", "failover", "`etcd`: the members elect their master through etcd; empty: an operator promotes"
     )
     etcd_endpoints: str = option(
-        "", "etcdEndpoints", "the etcd endpoints, http://host:port separated by `;`", secret=True
+        "", "etcdEndpoints", "the etcd endpoints, https://host:port or http://host:port separated by `;`", secret=True
     )
+    etcd_user: str = option("", "etcdUser", "the etcd user; empty: etcd has no users")
+    etcd_password: str = option("", "etcdPassword", "the password of that user", secret=True)
+    etcd_ca: str = option(
+        "", "etcdCaFile", "PEM file with the CA certificates that sign those of etcd; empty: the CAs of the system"
+    )
+    etcd_certificate: str = option("", "etcdCertFile", "PEM file with the certificate that the broker presents to etcd")
+    etcd_key: str = option("", "etcdKeyFile", "PEM file with its private key; empty: it is in the same file")
     etcd_prefix: str = option("/eruca", "etcdPrefix", "prefix of all keys in etcd")
     failover_lease_s: int = option(
         3, "failoverLeaseSeconds", "a master that does not renew its lease for this long is replaced", unit="s", low=2
@@ -284,11 +285,6 @@ class BrokerOptions(BrokerLimitOptions):
     def bind_host(self) -> str:
         """The address to listen on."""
         return self.bind or self.host
-
-    @property
-    def credentials(self) -> Credentials | None:
-        """The account with which this broker calls other servers, if it has one."""
-        return Credentials(self.access_key, self.secret_key) if self.access_key else None
 
     @property
     def reads_confirmed(self) -> bool:

@@ -61,7 +61,7 @@ def choose_tls() -> Tls | None:
 
 
 def add_nameserver_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Add `-n` and `--account`, with the variables that set them, and the options of TLS to a command."""
+    """Add `-n`, `--account` and the options of TLS, with the variables that set them, to a command."""
     function = click.option(
         "--account",
         metavar="FILE",

@@ -41,7 +41,7 @@ class FilterServer:
         tls = tls or TlsOptions()
         self._tls = ServerTls(tls, options.host, options.bind)
         self._outgoing_tls = open_outgoing(tls)
-        self._caller = Caller(tls=self._outgoing_tls)
+        self._caller = Caller(tls=self._outgoing_tls, credentials=self.access.options.credentials)
         self._sandbox: Sandbox | None = None
         self._classes: FilterClasses | None = None
         self._server: Server | None = None
@@ -68,10 +68,10 @@ class FilterServer:
 
     async def _begin(self) -> None:
         options = self.options
-        await self.access.start()
         await self._tls.start()
         if self._outgoing_tls is not None:
             await self._outgoing_tls.get_context()
+        await self.access.start()
         if options.plugins:
             self.plugins = await asyncio.to_thread(load_plugins, Path(options.plugins))
         self._sandbox = await asyncio.to_thread(Sandbox, options.sandbox)

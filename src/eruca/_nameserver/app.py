@@ -90,8 +90,8 @@ class NameServer:
         for timer in self._timers:
             await timer.stop()
         await self.server.stop()
-        await self.access.stop()
         await self._tls.stop()
+        await self.access.stop()
         try:
             await self.kv.close()
         finally:

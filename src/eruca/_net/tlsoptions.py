@@ -86,5 +86,10 @@ class TlsOptions:
             )
 
     @property
+    def verifies_servers(self) -> bool:
+        """Whether connections to other servers authenticate both sides by their certificates."""
+        return self.outgoing and self.outgoing_verify and bool(self.outgoing_certificate)
+
+    @property
     def _outgoing_pair(self) -> tuple[str, str]:
         return self.outgoing_certificate, self.outgoing_key

@@ -146,10 +146,9 @@ class Registration:
         self._silent.discard(address)
         if answer.code != ResponseCode.SUCCESS:
             remark = answer.remark or f"code {answer.code}"
-            denied = answer.code == ResponseCode.NO_PERMISSION
+            hint = _ACCOUNT_HINT if "AclException" in remark else ""
             self._rejections.report(
-                f"{address} {remark}",
-                f"name server {address} rejected the registration: {remark}{_ACCOUNT_HINT if denied else ''}",
+                f"{address} {remark}", f"name server {address} rejected the registration: {remark}{hint}"
             )
             if epoch is not None and epoch == self._standing.epoch and remark.startswith(STALE_MASTER):
                 self.replaced.tell(remark, _read_epoch(answer))

@@ -82,7 +82,7 @@ class Agreement:
         if proof is None:
             if not ha_address:
                 raise NetError("no name server knows the master's HA address")
-            self._membership.approach_master(service, can_authenticate=False)
+            self._membership.approach_java(service)
             position = await self._choose_classic_start(service)
             await self._forget_unwritten()
             return Plan(ha_address, position, None)

@@ -125,6 +125,8 @@ class SlaveLink(asyncio.Protocol):
         if isinstance(address, tuple):
             self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
         self.certificate = read_fingerprint(transport)
+        if self.certificate is not None:
+            self._handshake = self._membership.expect_slave(self._loop.time(), self.certificate)
         if refusal := self._server.refuse_link():
             self._server.reporter.report(self.peer_host, f"{self.peer} may not copy the log: {refusal}")
             self._ended = refusal
@@ -188,9 +190,10 @@ class SlaveLink(asyncio.Protocol):
         return []
 
     def _shake(self, frame: SlaveFrame) -> None:
+        event: handshake.MasterEvent
         match frame:
-            case Introduction():
-                event: handshake.MasterEvent = handshake.Introduced(frame, self._membership.find_secret(frame.account))
+            case Introduction(_, account):
+                event = handshake.Introduced(frame, self._membership.find_secret(account, self.certificate))
             case Proof():
                 event = frame
             case _:

@@ -93,11 +93,17 @@ class HandshakeState(Enum):
 class MasterHandshake:
     """The master's side: whether a connection is that of a member."""
 
-    def __init__(self, now: float, *, broker_name: str, nonce: bytes, required: bool) -> None:
-        """`nonce` is random, and of this connection only; `required`: nobody is let in without authentication."""
+    def __init__(
+        self, now: float, *, broker_name: str, nonce: bytes, required: bool, certified: str | None = None
+    ) -> None:
+        """`nonce` is random, and of this connection only; `required`: nobody is let in without authentication.
+
+        `certified` is the account that the slave has proved by a certificate; then it needs no handshake.
+        """
         self._broker_name = broker_name
         self._nonce = nonce
-        self._is_required = required
+        self._is_required = required and certified is None
+        self._certified = certified
         self._end_at = now + HA_HANDSHAKE_SECONDS_MAX
         self._introduction: Introduction | None = None
         self._secret_key: str | None = None
@@ -105,9 +111,10 @@ class MasterHandshake:
 
     @property
     def account(self) -> str | None:
-        """The account that the slave has proved to have; None without a handshake."""
-        is_proved = self.state is HandshakeState.OPEN and self._introduction is not None
-        return self._introduction.account if is_proved and self._introduction is not None else None
+        """The account that the slave has proved to have, or None."""
+        if self.state is HandshakeState.OPEN and self._introduction is not None:
+            return self._introduction.account
+        return self._certified
 
     @property
     def wake_at(self) -> float:

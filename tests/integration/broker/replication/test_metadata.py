@@ -8,7 +8,6 @@ import pytest
 
 from eruca._broker.options import BrokerRole
 from eruca._broker.replication.asking import MemberCaller
-from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.metadata import Metadata
 from eruca._broker.replication.tables import CopiedTables
 from eruca._net.handlers import HandlerTable, Reply, refuse_unknown
@@ -314,7 +313,7 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
         slave.store,
         CopiedTables(slave.topics, slave.groups, slave.offsets, slave.schedule, slave.timing),
         slave.replication.members,
-        MemberCaller(slave._caller, Membership("broker-a")),
+        MemberCaller(slave._caller, slave._membership),
         lambda: (f"127.0.0.1:{main.port}", ""),
     )
     try:

@@ -11,7 +11,6 @@ import pytest
 
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerRole
-from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.primary import ReplicationServer
 from eruca._ground.limits import HA_LINKS_MAX
 from eruca._wire.codes import ResponseCode
@@ -336,7 +335,12 @@ async def test_slaves_that_come_and_go_are_in_the_log(
 async def test_a_port_that_is_taken_is_said(broker: Broker) -> None:
     with pytest.raises(ConnectFailed, match="the port for slaves"):
         await ReplicationServer(
-            broker.live, broker.standing, broker.clock, broker.store, broker.acknowledgement, Membership("broker-a")
+            broker.live,
+            broker.standing,
+            broker.clock,
+            broker.store,
+            broker.acknowledgement,
+            broker._membership,
         ).start()
 
 
