@@ -88,7 +88,7 @@ class StoreClosed(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no room on the disk; appends resume automatically when space returns."""
+    """There is no space on the disk; appends resume automatically when space returns."""
 
     retryable = True
 
@@ -168,7 +168,7 @@ class SerializationError(ErucaError):
 
 
 class NoRoute(ErucaError):
-    """No name server knows the topic; the hint says why and what to do."""
+    """No name server knows the topic; the hint explains why and what to do."""
 
 
 class ClientClosed(ErucaError):
@@ -197,7 +197,7 @@ class RequestTimeout(ErucaError):
 class RetryLater(ErucaError):
     """A handler raises it to have its message delivered again after a delay level of its choice."""
 
-    def __init__(self, message: str = "the handler wants the message later", *, delay_level: int = 0) -> None:
+    def __init__(self, message: str = "the handler asked for a later delivery", *, delay_level: int = 0) -> None:
         super().__init__(message)
         # 0: later each time; below 0: to the dead letters.
         self.delay_level = delay_level

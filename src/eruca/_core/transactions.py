@@ -58,7 +58,7 @@ class Op:
     half_offset: int | None
 
 
-# --- what happens -------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class PassStarted:
 
 @dataclass(frozen=True, slots=True)
 class OpsRead:
-    """Op records in order, where to read on, and whether that is the end of the queue."""
+    """Op records in order, where to continue reading, and whether that is the end of the queue."""
 
     ops: Sequence[Op]
     next_offset: int
@@ -114,7 +114,7 @@ class StoreRefused:
 Event: TypeAlias = PassStarted | OpsRead | HalfRead | HalfMissing | HalvesEnded | Stored | StoreRefused
 
 
-# --- what to do ---------------------------------------------------------------------------------------------------
+# --- actions ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

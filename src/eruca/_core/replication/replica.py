@@ -148,7 +148,7 @@ class ReplicaLink:
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Process an event; returns the actions to take, in order."""
-        # Nearly all events are of these two kinds, and a busy master causes thousands a second.
+        # Nearly all events are of these two kinds, and a busy master causes thousands per second.
         if isinstance(event, Chunk):
             return self._take_chunk(event, now)
         if isinstance(event, Appended):
@@ -235,7 +235,7 @@ class ReplicaLink:
         return [SendReport(own)]
 
     def _pass_time(self, now: float) -> list[Action]:
-        # Compared the way `wake_at` computes it: a difference would be rounded, and the Tick would come in vain.
+        # Compared the way `wake_at` computes it: a difference would be rounded, and the Tick would come too early.
         if now >= self._heard_at + self._limits.silence_s:
             return self._close(f"no data received from the master for {now - self._heard_at:.1f} s")
         if now >= self._reported_at + self._limits.heartbeat_s:
