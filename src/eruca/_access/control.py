@@ -32,7 +32,7 @@ _REFUSED: Final = "org.apache.rocketmq.acl.common.AclException: "
 _NOTE: Final = "access"
 _LOGGED_CHARS_MAX: Final = 200
 # What a broker without an account may do at the addresses that need none.
-_RIGHTS_OF_BROKERS: Final = frozenset({Right.ACCOUNT, Right.INSPECT, Right.BROKER})
+_RIGHTS_OF_BROKERS: Final = frozenset({Right.ACCOUNT, Right.INSPECT, Right.MEMBER, Right.BROKER})
 # Trusting an address is not enough for these.
 _NOT_BY_ADDRESS: Final = frozenset({Right.BROKER, Right.UPLOAD, Right.SERVER, Right.NOBODY})
 
@@ -206,6 +206,8 @@ def _has(account: Account, right: Right) -> bool:
         return account.admin
     if right is Right.BROKER:
         return account.broker
+    if right is Right.MEMBER:
+        return account.broker or account.admin
     if right is Right.UPLOAD:
         return account.upload
     return right is not Right.SERVER and right is not Right.NOBODY

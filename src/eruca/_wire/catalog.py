@@ -42,6 +42,7 @@ class Right(Enum):
     INSPECT = "look at the cluster: topics, groups, offsets, statistics, but no secrets"
     ADMIN = "change the cluster, or see its settings and messages"
     UPLOAD = "upload a filter module"
+    MEMBER = "look at the log of a broker: as another broker, or as an admin"
     BROKER = "be a broker of this cluster"
     SERVER = "be the broker at the other end of a connection the client opened"
     NOBODY = "nobody may: the code is an unused constant"
@@ -328,7 +329,7 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
 
     # --- broker: replication, Eruca's own -----------------------------------------------------------------------------
     RequestCode.REPLICATION_STATE: _row(
-        "the epochs, the log and the slaves of a broker", _SM, _AB, right=Right.INSPECT,
+        "the epochs, the log and the slaves of a broker", _SM, _AB, right=Right.MEMBER,
         header=h.ReplicationStateHeader,
         answer_body=JsonCodec(b.ReplicationState)),
     RequestCode.CHANGE_ROLE: _row(

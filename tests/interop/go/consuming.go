@@ -37,6 +37,9 @@ func consumerOptions(r request) []consumer.Option {
 		consumer.WithConsumerOrder(r.Ordered),
 		consumer.WithPullBatchSize(pullBatch),
 	}
+	if r.AccessKey != "" {
+		options = append(options, consumer.WithCredentials(r.credentials()))
+	}
 	switch r.From {
 	case "last":
 		options = append(options, consumer.WithConsumeFromWhere(consumer.ConsumeFromLastOffset))

@@ -45,6 +45,8 @@ type request struct {
 	DelayLevel int       `json:"delayLevel"`
 	TriesMax   *int32    `json:"triesMax"`
 	Reply      string    `json:"reply"`
+	AccessKey  string    `json:"accessKey"`
+	SecretKey  string    `json:"secretKey"`
 }
 
 type action func(request) ([]interface{}, error)

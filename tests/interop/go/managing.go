@@ -14,10 +14,19 @@ const (
 	askTime      = 5 * time.Second
 )
 
+// credentials is the account that signs what a request does.
+func (r request) credentials() primitive.Credentials {
+	return primitive.Credentials{AccessKey: r.AccessKey, SecretKey: r.SecretKey}
+}
+
 func withAdmin(r request, act func(admin.Admin) ([]interface{}, error)) ([]interface{}, error) {
-	made, err := admin.NewAdmin(
+	options := []admin.AdminOption{
 		admin.WithResolver(primitive.NewPassthroughResolver([]string{r.NameServer})), admin.WithNamespace(r.Namespace),
-	)
+	}
+	if r.AccessKey != "" {
+		options = append(options, admin.WithCredentials(r.credentials()))
+	}
+	made, err := admin.NewAdmin(options...)
 	if err != nil {
 		return nil, err
 	}

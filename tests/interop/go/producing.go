@@ -55,6 +55,9 @@ func producerOptions(r request) []producer.Option {
 	case "random":
 		options = append(options, producer.WithQueueSelector(producer.NewRandomQueueSelector()))
 	}
+	if r.AccessKey != "" {
+		options = append(options, producer.WithCredentials(r.credentials()))
+	}
 	if r.Template != "" {
 		options = append(options, producer.WithCreateTopicKey(r.Template))
 	}

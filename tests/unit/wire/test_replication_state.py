@@ -79,7 +79,7 @@ def test_a_change_of_role() -> None:
 
 def test_who_may_ask() -> None:
     state, change = CATALOG[RequestCode.REPLICATION_STATE], CATALOG[RequestCode.CHANGE_ROLE]
-    assert (state.right, change.right) == (Right.INSPECT, Right.ADMIN)
+    assert (state.right, change.right) == (Right.MEMBER, Right.ADMIN)
     assert state.links == (Link.SLAVE_MASTER, Link.ADMIN_BROKER)
     assert change.links == (Link.ADMIN_BROKER,)
 

@@ -50,6 +50,14 @@ _HINTS = {
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: "the broker cannot parse the subscription expression",
     ResponseCode.MESSAGE_ILLEGAL: "the message exceeds a limit of the broker",
 }
+# Access control has no code of its own, only these words.
+_ACCESS_HINTS = {
+    "AclException: No accessKey": "set an account: access_key and secret_key of ClientOptions, ERUCA_ACCESS_KEY and"
+    " ERUCA_SECRET_KEY, or --account of a command",
+    "AclException: Check signature": "the access key or the secret key is wrong",
+    "AclException: No default permission": "the account needs it in topicPerms or groupPerms of plain_acl.yml",
+    "AclException: Need admin": "use an account with admin: true in plain_acl.yml",
+}
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +110,8 @@ def explain_refusal(answer: Command, who: str) -> RequestRefused:
     """Return the error for an answer that is not a success."""
     code = ResponseCode(answer.code) if answer.code in ResponseCode._value2member_map_ else None
     remark = " ".join((answer.remark or f"code {answer.code}")[:_REMARK_CHARS_MAX].split())
-    return RequestRefused(answer.code, f"{who} refused: {remark}", hint=_HINTS.get(code) if code else None)
+    hint = next((hint for words, hint in _ACCESS_HINTS.items() if words in remark), None)
+    return RequestRefused(answer.code, f"{who} refused: {remark}", hint=hint or (_HINTS.get(code) if code else None))
 
 
 class Calls:

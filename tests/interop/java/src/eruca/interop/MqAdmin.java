@@ -17,6 +17,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.commons.cli.CommandLine;
 import org.apache.commons.cli.Options;
 import org.apache.commons.cli.PosixParser;
+import org.apache.rocketmq.acl.common.AclUtils;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.exception.MQBrokerException;
@@ -42,7 +43,8 @@ import org.slf4j.LoggerFactory;
  * The official mqadmin in one process that stays: a JSON request on the input, JSON rows on the output.
  *
  * <p>{"do": "run", "nameServer": host:port, "arguments": [command, ...]} answers with one row: what the command printed
- * ("out"), what it complained about ("err") and the exception it ended with ("error"). {"do": "build", "kind": name,
+ * ("out"), what it complained about ("err") and the exception it ended with ("error"); with "tools": path, requests
+ * are signed by the account of that tools.yml. {"do": "build", "kind": name,
  * "nameServer": ..., "address": ..., "broker": ...} makes the content that commands are asked about: the same topics,
  * groups, messages and offsets for every kind, with clients that stay connected. Its row has the ids: "m5" is the
  * unique id of message 5, "o5-" and the kind its offset id there, "reader-" and the kind the client that consumes.
@@ -131,7 +133,8 @@ public final class MqAdmin {
         try {
             System.setOut(new PrintStream(said, true, "UTF-8"));
             System.setErr(new PrintStream(complained, true, "UTF-8"));
-            command.execute(line, options, null);
+            String tools = request.getString("tools");
+            command.execute(line, options, tools == null ? null : AclUtils.getAclRPCHook(tools));
         } catch (Exception error) {
             Throwable cause = error;
             while (cause.getCause() != null) {
