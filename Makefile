@@ -93,12 +93,13 @@ COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform 
 .PHONY: lock
 lock: ## compile the locks again from pyproject.toml (UPGRADE=--upgrade for the newest versions)
 	@test -x $(BIN)/uv || $(MAKE) setup
-	@for name in dev core bootstrap bench; do \
+	@for name in dev core bootstrap bench audit; do \
 	    case $$name in \
 	        dev) from="pyproject.toml --extra all --extra dev" ;; \
 	        core) from="pyproject.toml -c requirements/dev.txt" ;; \
 	        bootstrap) from="requirements/bootstrap.in -c requirements/dev.txt" ;; \
 	        bench) from="requirements/bench.in" ;; \
+	        audit) from="requirements/audit.in" ;; \
 	    esac; \
 	    cp requirements/$$name.txt $(VENV)/$$name.lock 2>/dev/null || : >$(VENV)/$$name.lock; \
 	    $(COMPILE) $$from -o $(VENV)/$$name.lock || exit 1; \
@@ -199,8 +200,22 @@ bench: $(READY) ## the benchmarks beside plain loops or peers; ONLY=name picks o
 	@test -f bench/__main__.py || { echo "make $@: there is no bench yet" >&2; exit 1; }
 	@$(if $(PLAIN),ERUCA_PLAIN=1 )$(PY) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(BEFORE),--before $(BEFORE))
 
-# --- still to come -----------------------------------------------------------------------------------------------
+# pip-audit has an environment of its own: it needs other versions of some libraries than we do. It ends with 1 both for a
+# known weakness and when nothing answered, and only what it says tells which; --strict makes it count what it skipped.
+AUDIT := $(VENV)/audit
+
+$(AUDIT)/.installed: requirements/audit.txt
+	@$(PYTHON) -m venv $(AUDIT)
+	@$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
+	@touch $@
 
 .PHONY: audit
-audit: ## look for known weaknesses in the locked requirements (not there yet)
-	@echo "make $@: not there yet; it needs an advisory database that can be reached" >&2; exit 1
+audit: $(AUDIT)/.installed ## look for known weaknesses in the locked requirements; fails when no advisory database answers
+	@for lock in core dev bench bootstrap audit; do \
+	    $(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+	        -r requirements/$$lock.txt >$(AUDIT)/said 2>&1 && { echo "requirements/$$lock.txt: no known weakness"; continue; }; \
+	    if grep -q '^Found .* known vulnerabilit' $(AUDIT)/said; then cat $(AUDIT)/said; found=1; continue; fi; \
+	    tail -n 1 $(AUDIT)/said >&2; \
+	    echo "make $@: requirements/$$lock.txt was not checked: no advisory database could be reached." >&2; \
+	    echo "Run it where pypi.org answers; a mirror of packages has no advisories." >&2; exit 2; \
+	done; exit $${found:-0}

@@ -10,7 +10,6 @@ CVE-2024-23321: code 54 and answers with options showed the secrets of accounts.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +31,7 @@ from eruca._wire.signature import Credentials
 from eruca.errors import NoRoute
 from tests.integration.broker.conftest import excuse_new_files
 from tests.integration.broker.serving import Serving
-from tests.security.attackers import Attacker, Heard, Victims, open_attacker, run_victims, sign_fields
+from tests.security.attackers import BROKERS_SIGN, Attacker, Heard, Victims, open_attacker, run_victims, sign_fields
 
 EVIL = [
     "../../../escaped",
@@ -347,7 +346,7 @@ accounts:
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("eruca._access") is None, reason="needs accounts")
+@pytest.mark.skipif(not BROKERS_SIGN, reason="needs brokers that sign")
 async def test_open_name_server_with_accounts_strangers_change_nothing(tmp_path: Path) -> None:
     """Neither a new broker for a topic of others, nor the end of a broker, nor key-value config, nor options."""
     accounts = tmp_path / "plain_acl.yml"

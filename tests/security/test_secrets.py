@@ -36,14 +36,13 @@ from tests.integration.broker.conftest import excuse_new_files
 from tests.integration.broker.serving import Serving
 from tests.integration.cli.upprocess import run_eruca
 from tests.patience import PATIENCE_S
-from tests.security.attackers import open_attacker, run_victims
+from tests.security.attackers import BROKERS_SIGN, open_attacker, run_victims
 
 # The mark that all secrets here have.
 MARK = "hunter2"
 CLIENT, TOKEN, ADMIN, BROKER, NEW = (
     f"{MARK}-{who}-0123456789" for who in ("client", "token", "admin", "broker", "new")
 )
-HAS_BROKER_KEYS = any(facts.key == "brokerSecretKey" for facts in list_options())
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +147,8 @@ def read_all(top: Path) -> dict[str, bytes]:
 
 def write_accounts(path: Path) -> list[str]:
     """Write accounts; return the options that turn them on. Blocks."""
+    if not BROKERS_SIGN:
+        return []
     path.write_text(
         "accounts:\n"
         f"- {{accessKey: administrator, secretKey: {ADMIN}, admin: true}}\n"
@@ -160,7 +161,7 @@ def write_accounts(path: Path) -> list[str]:
 
 def test_servers_at_the_highest_log_level_show_no_secret(tmp_path: Path) -> None:
     secrets = make_secrets(Role.BROKER) | make_secrets(Role.NAMESERVER)
-    if HAS_BROKER_KEYS:
+    if BROKERS_SIGN:
         secrets |= {"ERUCA_BROKER_ACCESS_KEY": "brokers", "ERUCA_BROKER_SECRET_KEY": BROKER}
     assert secrets
     accounts = tmp_path / "plain_acl.yml"
@@ -238,6 +239,8 @@ def test_requests_that_carry_a_secret_hide_it() -> None:
         f"accessKey: spark\nsecretKey: {CLIENT}: [",
         f"accessKey: spark\nsecretKey: [{CLIENT}]",
         f"accessKey: spark\nsecretKey: *{CLIENT}",
+        f"accessKey: spark\nsecretKey: !{CLIENT} x",
+        f"accessKey: spark\nsecretKey: &a '{CLIENT}\n",
         f"secretKey: {CLIENT}",
         json.dumps({"accessKey": ["spark"], "secretKey": CLIENT}),
     ],

@@ -8,13 +8,13 @@ grows by less than 200 MB, and comes back afterwards. A miss makes it exit with 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import tempfile
 import time
 from pathlib import Path
 
 from tests.integration.broker.serving import Serving
+from tests.security.attackers import BROKERS_SIGN
 from tests.torture.hostile import Aims, Attacking, Measuring, is_busy, measure_idle, measure_part
 from tests.torture.limitparts import FRAME_SECONDS, KEYS, PARTS
 
@@ -22,7 +22,6 @@ GROWTH_MAX = 200 * 1000 * 1000
 # What may stay of it: bounded caches, and what Python keeps for the next time: one object keeps a megabyte of its heap.
 LEFT_MAX = 80 * 1000 * 1000
 _RETURN_S_MAX = 60.0
-_HAS_ACCOUNTS = importlib.util.find_spec("eruca._access") is not None
 _GOOD = ("goodclient", "secret-of-the-good")
 _WEAK = ("weakclient", "secret-of-the-weak")
 _BROKER = ("brokerclient", "secret-of-brokers")
@@ -38,7 +37,7 @@ def start_servers(directory: Path) -> Serving:
     """Start `eruca up`, with accounts where there are any. Blocks."""
     arguments = ["--server-max-frame-seconds", str(FRAME_SECONDS)]
     environment = {}
-    if _HAS_ACCOUNTS:
+    if BROKERS_SIGN:
         file = directory / "plain_acl.yml"
         file.write_text(_ACCOUNTS, encoding="utf-8")
         arguments += ["--option", "aclEnable=true", "--option", f"aclFile={file}"]
@@ -60,7 +59,7 @@ async def run_limits(directory: Path, names: list[str], aims: Aims, *, size: flo
     serving = await asyncio.to_thread(start_servers, directory)
     misses: list[str] = []
     try:
-        measuring = await asyncio.to_thread(Measuring, serving, *(_GOOD if _HAS_ACCOUNTS else ()))
+        measuring = await asyncio.to_thread(Measuring, serving, *(_GOOD if BROKERS_SIGN else ()))
         attacking = await asyncio.to_thread(Attacking, serving, size, "tests.torture.limitparts")
         try:
             idle = await measure_idle(measuring, size)
@@ -89,7 +88,7 @@ def torture(minutes: float | None) -> int:
     chosen = Aims.choose(busy=busy)
     aims = Aims(chosen.silence_ms, chosen.slower, GROWTH_MAX)
     print(
-        f"limits: a {'busy' if busy else 'quiet'} machine, {'with' if _HAS_ACCOUNTS else 'without'} accounts: at most "
+        f"limits: a {'busy' if busy else 'quiet'} machine, {'with' if BROKERS_SIGN else 'without'} accounts: at most "
         f"{aims.silence_ms:.0f} ms of silence, {aims.slower:g} times the p99 of an idle server, "
         f"{aims.memory / 1e6:.0f} MB more, of which {LEFT_MAX / 1e6:.0f} MB stay"
     )

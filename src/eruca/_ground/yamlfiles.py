@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import yaml
 
@@ -13,6 +14,11 @@ from eruca._ground.limits import YAML_FILE_BYTES_MAX
 from eruca.errors import ConfigError
 
 Document: TypeAlias = dict[str, Any]
+_QUOTED: Final = re.compile(r"'.*'", re.DOTALL)
+
+
+class _Twice(yaml.constructor.ConstructorError):
+    """A mapping has a key twice."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -28,7 +34,7 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key_node, yaml.ScalarNode):
                 if key_node.value in found:
                     problem = f"{shorten(key_node.value)!r} is there twice"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+                    raise _Twice(None, None, problem, key_node.start_mark)
                 found.add(key_node.value)
         return super().construct_mapping(node, deep)
 
@@ -70,4 +76,5 @@ def _explain(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     where = "" if mark is None else f" in line {mark.line + 1}"
     problem = getattr(error, "problem", None) or "it cannot be read"
-    return f"{problem}{where}"
+    # A secret that begins with `*` or `!` is an alias or a tag to YAML, and the problem quotes its name.
+    return f"{problem if isinstance(error, _Twice) else _QUOTED.sub('(...)', problem)}{where}"

@@ -13,8 +13,9 @@ from eruca._net.meters import count_refused, show
 from eruca._wire.codes import ResponseCode
 from eruca.errors import RequestRefused
 
-# How long a connection is not read after it exceeded the limit of requests.
-_PAUSE_SECONDS: Final = 1.0
+# How long a connection is not read after it exceeded the limit of requests: the longer, the more its address sends.
+_PAUSE_SECONDS_MIN: Final = 1.0
+_PAUSE_SECONDS_MAX: Final = 10.0
 _NETWORK_BITS: Final = 64
 # The share of all files that a process may have open which connections may take.
 _FILES_SHARE: Final = 0.75
@@ -87,22 +88,24 @@ class Admission:
     def on_stranger(self, link: Link) -> None:
         """Count a refused request of a connection that never authenticated.
 
-        Above the limit this raises another refusal, which names the limit, and the connection is not read for a second.
+        Above the limit this raises another refusal, which names the limit, and the connection is not read for some
+        seconds. So many connections of an address together hardly send more than the limit.
         """
         limits = self._limits()
         address = self._addresses.get(self._of_link.get(link, ""))
         if address is None:
             return
-        left = _refill(address, limits.refusals_per_second_max, self._now())
+        limit = limits.refusals_per_second_max
+        left = _refill(address, limit, self._now())
+        address.requests = max(left - 1, -_PAUSE_SECONDS_MAX * limit)
         if left >= 1:
-            address.requests = left - 1
             return
         count_refused("serverMaxAnonymousRequests")
-        link.pause_for(_PAUSE_SECONDS)
+        link.pause_for(max(_PAUSE_SECONDS_MIN, -address.requests / limit))
         raise RequestRefused(
             ResponseCode.SYSTEM_BUSY,
             f"connections from {link.peer_host[0]} that never authenticated sent more than "
-            f"{limits.refusals_per_second_max} refused requests in a second (serverMaxAnonymousRequests); "
+            f"{limit} refused requests in a second (serverMaxAnonymousRequests); "
             "sign requests with the keys of an account",
         )
 

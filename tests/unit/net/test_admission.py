@@ -62,18 +62,34 @@ async def test_an_address_is_forgotten_when_its_requests_would_be_allowed_again(
                 return number
         return 10
 
-    for _ in range(3):  # reconnecting does not help
+    for again in range(3):  # reconnecting does not help
         link = make_from("10.0.0.1")
         assert admission.enter(link) == ""
-        assert refuse_all(link) == (2 if _ == 0 else 0)
+        assert refuse_all(link) == (0 if again else 2)
         admission.leave(link)
         admission.forget_addresses()
     assert len(admission._addresses) == 1
-    now[0] = 0.5
+    now[0] = 2.0  # three too many were sent, so it takes longer
     assert admission.enter(link) == ""
     assert refuse_all(link) == 1
     admission.leave(link)
-    now[0] = 2.0
+    now[0] = 4.0
     admission.forget_addresses()
     assert not admission._addresses
     admission.on_stranger(link)  # a connection that is gone
+
+
+async def test_the_more_an_address_exceeds_the_limit_the_longer_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(Link, "pause_for", lambda link, seconds: pauses.append(seconds))
+    limits = LimitOptions(refusals_per_second_max=10)
+    admission = Admission(lambda: limits, lambda: 0.0)
+    links = [make_from("10.0.0.1") for _ in range(500)]
+    for link in links:
+        assert admission.enter(link) == ""
+        try:
+            admission.on_stranger(link)
+        except RequestRefused as refusal:
+            assert "more than 10 refused requests in a second" in refusal.remark
+    assert len(pauses) == 490 and pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (1.0, 10.0)
