@@ -163,7 +163,7 @@ def test_what_belongs_together_is_needed(parts: dict[str, str]) -> None:
 def files(tmp_path: Path) -> Path:
     """Certificates of etcd, of a broker, and of somebody else."""
     for name in ("etcd", "broker", "other"):
-        write_self_signed(tmp_path / f"{name}.pem", tmp_path / f"{name}.key", ["127.0.0.1"])
+        write_self_signed(tmp_path / f"{name}.pem", tmp_path / f"{name}.key", [f"{name}.example", "127.0.0.1"])
     trusted = (tmp_path / "etcd.pem").read_text() + (tmp_path / "broker.pem").read_text()
     (tmp_path / "trusted.pem").write_text(trusted)
     return tmp_path

@@ -50,7 +50,7 @@ async def wait_for_return(serving: Serving, before: int, seconds_max: float) -> 
     """Wait until the memory is back; returns what is left of the growth."""
     deadline = time.monotonic() + seconds_max
     while (left := await asyncio.to_thread(serving.memory) - before) > LEFT_MAX and time.monotonic() < deadline:
-        await asyncio.to_thread(time.sleep, 0.2)
+        await asyncio.sleep(0.2)
     return left
 
 

@@ -102,7 +102,7 @@ class Listener:
         """Listen on all addresses of a host. Raises ConnectFailed."""
         self._loop = loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             for family, kind, protocol, _, address in dict.fromkeys(found):
                 self._sockets.append(_listen(family, kind, protocol, address))
         except OSError as error:

@@ -94,7 +94,7 @@ def test_list_names_every_option_with_an_effect() -> None:
         json.loads(line) for line in run("list", "--mutable", "--role", "broker", "-o", "json").stdout.splitlines()
     ]
     assert mutable
-    assert all(row["mutable"] and row["of"] in ("broker", "store") for row in mutable)
+    assert all(row["mutable"] and row["of"] in ("broker", "store", "every server") for row in mutable)
     assert "flushDiskType" in run("list").stdout
 
 

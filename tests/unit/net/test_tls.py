@@ -202,6 +202,7 @@ def test_files_of_a_server_without_tls_are_not_read() -> None:
     async def start() -> None:
         tls = ServerTls(TlsOptions(TlsMode.DISABLED, certificate="none.pem", key="none.key"))
         await tls.start()
+        assert tls.mode is TlsMode.DISABLED
         await tls.stop()
 
     asyncio.run(start())

@@ -58,8 +58,8 @@ class ShiftedClock(SystemClock):
 class Group:
     """The members of one broker name, their name server, and their clients."""
 
-    def __init__(self, root: Path, access: AccessOptions | None = None) -> None:
-        """`access` is that of the name server."""
+    def __init__(self, root: Path, access: AccessOptions | None = None, tls: TlsOptions | None = None) -> None:
+        """`access` and `tls` are those of the name server."""
         self._root = root
         self.nameserver = NameServer(
             NameServerOptions(
@@ -68,6 +68,7 @@ class Group:
                 config_store_path=str(root / "namesrv.conf"),
             ),
             access=access,
+            tls=tls,
         )
         self._running: list[Broker] = []
         self._peers: list[Peer] = []

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,45 +17,14 @@ from eruca._ground.config import FlushMode
 from eruca._wire.codes import ResponseCode
 from eruca._wire.handshake import HANDSHAKE_MAGIC, Challenge, Introduction, Opening, Proof, Prover, compute_proof
 from eruca._wire.replication import HELLO_MAGIC, Hello, Refusal, Report, encode_fenced
-from eruca._wire.signature import Credentials
+from tests.accounts import ADMIN
+from tests.integration.broker.replication.keys import MEMBERS, MakeAccess, write_members
 from tests.integration.broker.replication.members import Group, read_log, tail_of, wait_for_copy, wait_until
 from tests.integration.broker.replication.rawslave import Connect, FencedSlave, RawSlave
 from tests.integration.broker.requests import try_send
 
-SECRET = "the secret of the members"
-ADMIN = Credentials("operator", "the secret of the operator")
-ACCOUNTS = f"""
-accounts:
-- accessKey: members
-  secretKey: {SECRET}
-  broker: true
-- accessKey: {ADMIN.access_key}
-  secretKey: {ADMIN.secret_key}
-  admin: true
-"""
 NONCE = b"n" * 32
-
-Access = Callable[..., AccessOptions]
-
-
-@pytest.fixture
-def make_access(tmp_path: Path) -> Access:
-    """Makes the options of brokers: which keys it has, and whether it requires accounts."""
-    file = tmp_path / "plain_acl.yml"
-    file.write_text(ACCOUNTS, encoding="utf-8")
-    known = {
-        "right": ("members", SECRET),
-        "wrong secret": ("members", "another secret"),
-        "wrong account": ("strangers", SECRET),
-        "not a broker": (ADMIN.access_key, ADMIN.secret_key),
-        "none": ("", ""),
-    }
-
-    def make(keys: str = "right", *, on: bool = True) -> AccessOptions:
-        account, secret = known[keys]
-        return AccessOptions(enabled=on, file=str(file), broker_access_key=account, broker_secret_key=secret)
-
-    return make
+SECRET = MEMBERS.secret_key
 
 
 async def make_master(group: Group, access: AccessOptions, **options: Any) -> Broker:
@@ -76,7 +44,7 @@ async def send(group: Group, master: Broker) -> int:
 
 @pytest.mark.parametrize("on", [True, False], ids=["accounts on", "accounts off"])
 async def test_members_authenticate(
-    group: Group, make_access: Access, on: bool, caplog: pytest.LogCaptureFixture
+    group: Group, make_access: MakeAccess, on: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     master = await make_master(group, make_access(on=on))
@@ -107,7 +75,7 @@ async def test_members_authenticate(
 )
 async def test_nothing_is_copied_without_the_same_secret(
     group: Group,
-    make_access: Access,
+    make_access: MakeAccess,
     on_master: tuple[str, bool],
     on_slave: tuple[str, bool],
     reason: str,
@@ -128,7 +96,7 @@ async def test_nothing_is_copied_without_the_same_secret(
 
 
 async def test_a_refusal_is_logged_once(
-    group: Group, connect: Connect, make_access: Access, caplog: pytest.LogCaptureFixture
+    group: Group, connect: Connect, make_access: MakeAccess, caplog: pytest.LogCaptureFixture
 ) -> None:
     master = await make_master(group, make_access())
     for _ in range(3):
@@ -141,7 +109,7 @@ async def test_a_refusal_is_logged_once(
 
 @pytest.mark.parametrize(("on_master", "on_slave"), [("right", "none"), ("none", "right")])
 async def test_without_accounts_a_link_needs_no_keys(
-    group: Group, make_access: Access, on_master: str, on_slave: str
+    group: Group, make_access: MakeAccess, on_master: str, on_slave: str
 ) -> None:
     master = await make_master(group, make_access(on_master, on=False))
     slave = await group.add(1, access=make_access(on_slave, on=False))
@@ -152,7 +120,7 @@ async def test_without_accounts_a_link_needs_no_keys(
 
 
 async def test_where_it_is_allowed_a_slave_needs_no_account(
-    group: Group, connect: Connect, make_access: Access
+    group: Group, connect: Connect, make_access: MakeAccess
 ) -> None:
     """As a Java slave; those of its requests that are not part of the link are another matter."""
     master = await make_master(group, make_access(), ha_allow_unauthenticated=True)
@@ -167,14 +135,14 @@ async def test_where_it_is_allowed_a_slave_needs_no_account(
     assert isinstance(other, FencedSlave) and "authentication failed" in other.refusal
 
 
-async def test_where_it_is_allowed_a_master_needs_no_account(group: Group, make_access: Access) -> None:
+async def test_where_it_is_allowed_a_master_needs_no_account(group: Group, make_access: MakeAccess) -> None:
     master = await make_master(group, make_access("none", on=False))
     slave = await group.add(1, access=make_access(), ha_allow_unauthenticated=True)
     await wait_for_copy(slave, master)
     assert read_log(slave) == read_log(master)
 
 
-async def test_members_authenticate_after_a_change_of_roles(group: Group, make_access: Access) -> None:
+async def test_members_authenticate_after_a_change_of_roles(group: Group, make_access: MakeAccess) -> None:
     master = await make_master(group, make_access())
     slave = await group.add(1, access=make_access())
     await wait_for_copy(slave, master)
@@ -189,13 +157,12 @@ async def test_members_authenticate_after_a_change_of_roles(group: Group, make_a
 
 
 async def test_an_account_that_loses_the_right_is_no_member_any_more(
-    group: Group, make_access: Access, caplog: pytest.LogCaptureFixture
+    group: Group, make_access: MakeAccess, caplog: pytest.LogCaptureFixture
 ) -> None:
     master = await make_master(group, make_access())
     slave = await group.add(1, access=make_access())
     await wait_for_copy(slave, master)
-    changed = ACCOUNTS.replace("broker: true", "broker: false")
-    await asyncio.to_thread(master.access.file.write_text, changed, "utf-8")
+    await asyncio.to_thread(write_members, master.access.file, broker=False)
     await master.access.reload()
     master.replication.server.drop_links("the test says so")
     await wait_until(lambda: "cannot copy the log of the master" in caplog.text)
@@ -214,7 +181,7 @@ async def expect_nothing(group: Group, master: Broker, slave: RawSlave) -> None:
 
 
 async def test_a_stranger_that_echoes_the_tail_is_not_counted(
-    group: Group, connect: Connect, make_access: Access
+    group: Group, connect: Connect, make_access: MakeAccess
 ) -> None:
     """The attack: read the log as a Java slave does, and report all of it."""
     master = await make_master(group, make_access(), flush_mode=FlushMode.SYNC)
@@ -224,7 +191,9 @@ async def test_a_stranger_that_echoes_the_tail_is_not_counted(
     await expect_nothing(group, master, slave)
 
 
-async def test_a_stranger_without_an_account_is_told_why(group: Group, connect: Connect, make_access: Access) -> None:
+async def test_a_stranger_without_an_account_is_told_why(
+    group: Group, connect: Connect, make_access: MakeAccess
+) -> None:
     master = await make_master(group, make_access())
     slave = await connect(master, FencedSlave)
     slave.hello(master, 0)
@@ -256,7 +225,7 @@ STRANGERS: dict[str, Callable[[Challenge], bytes]] = {
 
 @pytest.mark.parametrize("what", STRANGERS)
 async def test_a_stranger_that_is_challenged_has_no_proof(
-    group: Group, connect: Connect, make_access: Access, what: str
+    group: Group, connect: Connect, make_access: MakeAccess, what: str
 ) -> None:
     master = await make_master(group, make_access())
     slave = await connect(master, FencedSlave)
@@ -270,7 +239,7 @@ async def test_a_stranger_that_is_challenged_has_no_proof(
     assert all(isinstance(frame, Challenge | Refusal) for frame in slave.frames)
 
 
-async def test_the_right_proof_is_right(group: Group, connect: Connect, make_access: Access) -> None:
+async def test_the_right_proof_is_right(group: Group, connect: Connect, make_access: MakeAccess) -> None:
     """The stranger of the other tests, if it knew the secret."""
     master = await make_master(group, make_access())
     slave = await connect(master, FencedSlave)
@@ -284,7 +253,7 @@ async def test_the_right_proof_is_right(group: Group, connect: Connect, make_acc
 
 
 async def test_a_connection_that_says_nothing_is_closed(
-    group: Group, connect: Connect, make_access: Access, monkeypatch: pytest.MonkeyPatch
+    group: Group, connect: Connect, make_access: MakeAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eruca._core.replication.handshake.HA_HANDSHAKE_SECONDS_MAX", 0.05)
     master = await make_master(group, make_access())
@@ -347,7 +316,7 @@ async def record_session(group: Group, master: Broker, access: AccessOptions) ->
     return record
 
 
-async def test_a_recorded_slave_does_not_get_in(group: Group, connect: Connect, make_access: Access) -> None:
+async def test_a_recorded_slave_does_not_get_in(group: Group, connect: Connect, make_access: MakeAccess) -> None:
     master = await make_master(group, make_access())
     record = await record_session(group, master, make_access())
     assert bytes(record.to_master).startswith(HANDSHAKE_MAGIC)
@@ -359,7 +328,7 @@ async def test_a_recorded_slave_does_not_get_in(group: Group, connect: Connect, 
 
 
 async def test_a_recorded_master_is_not_followed(
-    group: Group, make_access: Access, caplog: pytest.LogCaptureFixture
+    group: Group, make_access: MakeAccess, caplog: pytest.LogCaptureFixture
 ) -> None:
     master = await make_master(group, make_access())
     record = await record_session(group, master, make_access())
