@@ -424,7 +424,7 @@ async def case_assigned_queues_need_no_group(nameserver: str, topic: str, group:
         assert (one.assignment, two.assignment) == (queues[:2], queues)
         assert {message.queue for message in await poll_until(one, 20)} == set(queues[:2])
         assert sorted(read_bodies(await poll_until(two, 30))) == sorted(list_numbers(30))
-        # A queue that stays goes on, one that goes is committed; the next poll says that the last one is done.
+        # A queue that stays continues, one that goes is committed; the next poll marks the last one as done.
         assert await one.poll(timeout=0) == []
         await one.seek(queues[1], 4)
         await one.assign(queues[1:])
@@ -445,7 +445,7 @@ async def case_assigned_queues_are_filtered(nameserver: str, topic: str, group: 
         await consumer.assign(queues, tags=Sql("size < 3"))
         await consumer.seek_to_begin(queues[0])
         assert read_bodies(await poll_until(consumer, 3)) == [b"0", b"1", b"2"]
-        # Who only looks leaves nothing behind.
+        # A reader that only looks leaves nothing behind.
         assert await consumer.committed(queues[0]) is None
 
 

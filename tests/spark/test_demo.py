@@ -1,4 +1,4 @@
-"""`eruca demo --spark`, which is `make demo`: it ends by itself, and its figures agree or it fails."""
+"""`eruca demo --spark`, which is `make demo`: it ends on its own, and its figures agree or it fails."""
 
 from __future__ import annotations
 

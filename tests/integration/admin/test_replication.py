@@ -131,7 +131,7 @@ async def test_a_slave_that_fails_at_the_last_moment_gives_the_mastership_back()
 
 
 async def test_the_old_master_goes_on_only_when_the_new_one_cannot_begin_any_more() -> None:
-    """The request to begin may still be under way: the slave hears of a later epoch before the old master goes on."""
+    """The request to begin may still be under way: the slave hears of a later epoch before the old master continues."""
     async with FakeGroup() as group, make_admin(group) as admin:
         old, new = group.members
         new.trouble["MASTER"] = refuse

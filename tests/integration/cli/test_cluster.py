@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_S
 
 
 class Stage:
-    """Members of a broker name in a thread of their own, because a command has a loop of its own."""
+    """Members of a broker name in a separate thread, because a command has a loop of its own."""
 
     def __init__(self, **how: Any) -> None:
         self._loop = asyncio.new_event_loop()

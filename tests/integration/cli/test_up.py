@@ -182,7 +182,7 @@ listenPrt = {broker_port}
         assert said.count("sendMessageThreadPoolNums has no effect here") == 1
         assert "listenPrt is not a known key; did you mean listenPort?" in said
         assert "no.such.key is not a known key" in said
-        # A broker that said goodbye is not in the route any more.
+        # A broker that said goodbye is not in the route anymore.
         said = nameserver.run("tail", "hello").stderr
         assert f"topic hello has no route: name server 127.0.0.1:{port} does not know it" in said
         assert "no broker is registered with it" in said

@@ -1,4 +1,4 @@
-"""Consumers against a broker in this process: whatever fails, vanishes or is cancelled, it goes on."""
+"""Consumers against a broker in this process: whatever fails, vanishes or is cancelled, it continues."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_waits_that_time_out_leave_nothing_behind(nameserver: NameServer, 
 async def test_a_handler_whose_work_is_cancelled_has_failed(
     nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer, ordered: bool
 ) -> None:
-    """It takes neither its worker nor its message away: both come again."""
+    """It takes neither its worker nor its message away: both come back."""
     await start_broker()
     producer = await make_producer(nameserver.address)
     for number in range(4):
@@ -341,7 +341,7 @@ async def test_an_outage_is_one_warning_and_its_end_another(
     broker = await start_broker()
     producer = await make_producer(nameserver.address)
     await producer.send("orders", b"x")
-    await producer.close()  # it has a session of its own, which would say the same
+    await producer.close()  # it has its own session, which would say the same
     flow = Flow(hold=0.05, error_pause=0.01)
     options = ClientOptions(ip="127.0.0.1", heartbeat_interval=0.05)
     consumer = consume(nameserver, "orders", flow=flow, options=options)
@@ -481,7 +481,7 @@ def test_a_client_in_a_second_event_loop_says_what_is_wrong(kind: Any, caplog: p
 
         async def start() -> None:
             await client.start()
-            # Else Python complains of connections, which nobody can close when their loop has ended.
+            # Otherwise Python complains about connections, which cannot be closed once their loop has ended.
             links = list(client._session.caller._addresses)
             await client._session.caller.close()
             await wait_until(lambda: not any(link.is_open for link in links))

@@ -300,7 +300,7 @@ async def two(scripted: ScriptedCluster) -> list[ScriptedBroker]:
 
 
 def fail_first(brokers: list[ScriptedBroker], step: int | str) -> list[str]:
-    """Let whichever broker is asked first fail once; gives what is filled with the names of those asked."""
+    """Let whichever broker is asked first fail once; returns what is filled with the names of those asked."""
     asked: list[str] = []
 
     def make(broker: ScriptedBroker) -> Any:

@@ -156,7 +156,7 @@ def test_a_producer_shows_only_what_users_call() -> None:
 
 
 async def test_a_forgotten_producer_is_named(nameserver: NameServer) -> None:
-    async with Producer(nameserver.address, group="other"):  # the session goes on
+    async with Producer(nameserver.address, group="other"):  # the session continues
         producer = Producer(nameserver.address, group="forgotten")
         await producer.start()
         engine = producer._engine

@@ -1,4 +1,4 @@
-"""A send backs off and tries again until its timeout, and gives up at once where trying again cannot help."""
+"""A send backs off and tries again until its timeout, and returns up at once where trying again cannot help."""
 
 from __future__ import annotations
 

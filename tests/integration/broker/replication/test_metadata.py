@@ -149,7 +149,7 @@ async def test_offsets_beyond_the_log_come_back_to_its_end(group: Group) -> None
     assert slave.offsets.get("H", "T", 0) == 1
 
 
-# -- services that go on ----------------------------------------------------------------------------------------------
+# -- services that continue ---------------------------------------------------------------------------------------
 
 
 async def test_delayed_messages_come_once_and_none_is_missing(group: Group) -> None:

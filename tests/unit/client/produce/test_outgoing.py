@@ -1,4 +1,4 @@
-"""What a user says of a message: properties as the wire has them, and every limit with a clear error."""
+"""What a user sets on a message: properties as they are on the wire, and every limit with a clear error."""
 
 from __future__ import annotations
 

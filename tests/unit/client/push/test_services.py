@@ -679,7 +679,7 @@ async def test_leaving_waits_for_the_handler_at_work_and_begins_nothing_more() -
     await service.close(1.0)
 
 
-# -- what is no handler ------------------------------------------------------------------------------------------------
+# -- what is not a handler ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("concurrency", "batch"), [(0, 1), (1, 0), (1, 1025)])

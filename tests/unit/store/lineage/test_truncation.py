@@ -263,7 +263,7 @@ def test_what_tells_of_the_log_is_corrected() -> None:
     assert (told, store.lineage.cuts) == ([(cut, cut)], 1)
     assert store.removed.positions == {"gone": cut}
     assert (store.archived.read(), store.options.archived_position) == (cut, cut)
-    # A topic deleted behind the cut may come again from the cut on.
+    # A topic deleted after the cut may be created again from the cut on.
     assert store.append(make_message("gone", body=b"back")).queue_offset == 0
     again = reopen(disk)
     assert read_bodies(again, "gone") == [b"back"]
