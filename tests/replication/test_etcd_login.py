@@ -189,6 +189,7 @@ async def encrypted(tmp_path: Path, files: Path) -> AsyncIterator[EtcdServer]:
 async def test_tls_with_certificates_on_both_sides(encrypted: EtcdServer, files: Path) -> None:
     async with connect(encrypted, log_in(files)) as client:
         await use_all(client)
+        assert await client.get("/eruca/b") is None
 
 
 @pytest.mark.parametrize(("who", "ca"), [("broker", "other"), ("other", "etcd"), ("", "etcd")])

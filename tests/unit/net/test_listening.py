@@ -289,7 +289,10 @@ def test_of_too_many_handshakes_the_oldest_is_dropped(
 
 def test_silent_connections_make_room_for_others(run: Run, options: dict[str, str]) -> None:
     async def scene() -> None:
-        async with run_tls(options, limits=lambda: LimitOptions(connections_max=20)) as server, AsyncExitStack() as stack:
+        async with (
+            run_tls(options, limits=lambda: LimitOptions(connections_max=20)) as server,
+            AsyncExitStack() as stack,
+        ):
             silent = [await stack.enter_async_context(open_peer(server.port)) for _ in range(60)]
             await turn_until(lambda: waiting(server) == 20)
             for peer in silent[:40]:
