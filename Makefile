@@ -217,5 +217,5 @@ audit: $(AUDIT)/.installed ## look for known weaknesses in the locked requiremen
 	    if grep -q '^Found .* known vulnerabilit' $(AUDIT)/said; then cat $(AUDIT)/said; found=1; continue; fi; \
 	    tail -n 1 $(AUDIT)/said >&2; \
 	    echo "make $@: requirements/$$lock.txt was not checked: no advisory database could be reached." >&2; \
-	    echo "Run it where pypi.org answers; a mirror of packages has no advisories." >&2; exit 2; \
+	    echo "Run it where the Python package index answers; a mirror of packages has no advisories." >&2; exit 2; \
 	done; exit $${found:-0}

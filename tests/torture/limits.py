@@ -49,9 +49,11 @@ def start_servers(directory: Path) -> Serving:
 async def wait_for_return(serving: Serving, before: int, seconds_max: float) -> int:
     """Wait until the memory is back; returns what is left of the growth."""
     deadline = time.monotonic() + seconds_max
-    while (left := await asyncio.to_thread(serving.memory) - before) > LEFT_MAX and time.monotonic() < deadline:
+    while True:
+        left = await asyncio.to_thread(serving.memory) - before
+        if left <= LEFT_MAX or time.monotonic() >= deadline:
+            return left
         await asyncio.sleep(0.2)
-    return left
 
 
 async def run_limits(directory: Path, names: list[str], aims: Aims, *, size: float = 1.0) -> list[str]:
