@@ -57,7 +57,7 @@ class OrderedService:
         self._observer = observer
         self._namespace = namespace
         self._suspend_s = suspend_s
-        # None: a message is tried until it succeeds; the messages behind it wait.
+        # None: a message is tried until it succeeds; the messages after it wait.
         self._max_deliveries = max_deliveries
         self._decode = decode
         self._slots = asyncio.Semaphore(concurrency)
