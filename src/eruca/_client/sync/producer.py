@@ -34,9 +34,10 @@ class Producer(PlainProducer):
     beyond that, `send` waits for its turn.
 
     A send that fails because of the network, a missing route or an unavailable broker is retried with back-off until
-    `timeout`. `retries` is the maximum number of tries after the first; by default only `timeout` limits them.
-    `try_timeout` applies to each try. Without it, a broker that does not answer uses up the whole timeout. With it, a
-    message may be stored twice if a broker is slow.
+    `timeout`. `retries` is the maximum number of tries after the first; by default only `timeout` limits them. A try
+    that is not answered within `try_timeout` is repeated, and each such repetition may take twice as long as the last
+    one. A broker that was only slow stores the message more than once then. With `try_timeout=None` a try has all the
+    time that is left.
 
     With `idempotent=True`, a message that is sent again because its answer was lost is stored only once. In that case
     the retry goes to the same queue. If the message was already stored, its receipt has an empty `offset_id` and the
@@ -58,8 +59,8 @@ class Producer(PlainProducer):
         *,
         group: str = "eruca",
         options: ClientOptions | None = None,
-        timeout: Duration = 3.0,
-        try_timeout: Duration | None = None,
+        timeout: Duration = 30.0,
+        try_timeout: Duration | None = 3.0,
         retries: int | None = None,
         retry_when_not_synced: bool = False,
         idempotent: bool = False,
