@@ -1,19 +1,22 @@
-"""Settling individual messages: done, deliver later, or dead letter."""
+"""Settling individual messages: done, deliver later, or dead letter; and replying to them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.redelivery import Redelivery
 from eruca._client.message import Message
+from eruca._client.produce.outgoing import Receipt
+from eruca._ground.durations import Duration
 from eruca.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
 
 class Settlement:
-    """Takes the acknowledgements for messages of one queue. They have no effect after the queue is lost."""
+    """Takes acknowledgements and replies for messages of one queue. Acknowledging does nothing once it is lost."""
 
     def __init__(
         self, inbox: Inbox, redelivery: Redelivery, *, broadcast: bool = False, in_order: bool = False
@@ -45,3 +48,15 @@ class Settlement:
         else:
             await self._redelivery.send_back(record, inbox.queue, delay_level)
         inbox.finish(message.offset)
+
+    async def reply(
+        self,
+        message: Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        timeout: Duration | None,
+    ) -> Receipt:
+        """Reply to a message. Raises ErucaError."""
+        return await self._redelivery.replies.send(message, body, tags, keys, properties, timeout)

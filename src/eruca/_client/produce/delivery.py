@@ -32,6 +32,10 @@ from eruca.errors import (
 
 log = logging.getLogger(__name__)
 
+# How long a send takes at most: longer than the restart of a broker. And how long a try waits for its answer.
+TIMEOUT_S = 30.0
+TRY_TIMEOUT_S = 3.0
+
 # The pause before a message is sent again to a broker that failed, or before its route is looked up again.
 _RETRIES = Backoff(0.075, 1.0)
 # With less time left than this, another try is pointless.

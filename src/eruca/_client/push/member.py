@@ -240,6 +240,8 @@ class PushMember:
         if self._trace is not None:
             self.observer.hooks.remove(self._trace)
             await self._trace.close()
+        if self._redelivery is not None:
+            self._redelivery.close()
         self._forget()
         for topic in self.subscriptions:
             session.routes.unwatch(topic)
