@@ -78,11 +78,9 @@ class Redelivery:
         if level < 0 or record.reconsume_times >= self._retries_max:
             self._log_burial(record, record.reconsume_times + 1)
         else:
-            # A damaged or hostile record may contain any number of deliveries.
-            level = max(1, min(level or RETRY_LEVEL_FIRST + record.reconsume_times, len(DELAY_LEVELS_MS)))
-            pause = timedelta(milliseconds=DELAY_LEVELS_MS[level - 1]).total_seconds()
+            level, delay = find_delay(record, level)
             what = _describe(record, record.reconsume_times + 1)
-            log.info("%s is not done: again in %.0f s (delay level %d by default)", what, pause, level)
+            log.info("%s is not done: again in %.0f s (delay level %d by default)", what, delay.total_seconds(), level)
 
     def _log_burial(self, record: Record, delivery: int) -> None:
         log.warning("%s is given up: dead letter topic %s", _describe(record, delivery), DLQ_PREFIX + self._group)
@@ -143,6 +141,13 @@ class Redelivery:
             else:
                 return
             await asyncio.sleep(pause_s)
+
+
+def find_delay(record: Record, level: int) -> tuple[int, timedelta]:
+    """Return the delay level of the next delivery, and its default time; 0 leaves the level to the broker."""
+    # A damaged or hostile record may contain any number of deliveries.
+    level = max(1, min(level or RETRY_LEVEL_FIRST + record.reconsume_times, len(DELAY_LEVELS_MS)))
+    return level, timedelta(milliseconds=DELAY_LEVELS_MS[level - 1])
 
 
 def _describe(record: Record, delivery: int) -> str:

@@ -33,11 +33,7 @@ class Settlement:
 
     async def retry(self, message: Message, delay_level: int) -> None:
         """Have a message delivered again later; a level below 0 makes it a dead letter. Raises ErucaError."""
-        if self._in_order and delay_level >= 0:
-            raise ConfigError(
-                "a single message of an ordered queue cannot be retried: those behind it would overtake it",
-                hint="raise an exception or return Outcome.LATER: what is not acknowledged is tried again in order",
-            )
+        check_retry(delay_level, in_order=self._in_order)
         inbox, record = self._inbox, message.record
         if inbox.dropped or not inbox.process.is_open(message.offset):
             return
@@ -60,3 +56,12 @@ class Settlement:
     ) -> Receipt:
         """Reply to a message. Raises ErucaError."""
         return await self._redelivery.replies.send(message, body, tags, keys, properties, timeout)
+
+
+def check_retry(delay_level: int, *, in_order: bool) -> None:
+    """Raise ConfigError if a single message cannot be retried; a level below 0 makes it a dead letter instead."""
+    if in_order and delay_level >= 0:
+        raise ConfigError(
+            "a single message of an ordered queue cannot be retried: those behind it would overtake it",
+            hint="raise an exception or return Outcome.LATER: what is not acknowledged is tried again in order",
+        )

@@ -325,7 +325,7 @@ class Message(ReceivedMessage):
         `timeout` is 30 s by default. Raises MessageIllegal if the message is not a request, and SendFailed if its
         sender is gone.
         """
-        keys = keys if isinstance(keys, str) else list(keys)
+        keys = keys if isinstance(keys, str) else tuple(keys)
         work = self._twin.reply(body, tags=tags, keys=keys, properties=properties, timeout=timeout)
         return self._client._run(work, to_seconds("timeout", TIMEOUT_S if timeout is None else timeout))
 
