@@ -99,7 +99,7 @@ class Failures:
         """A message is about to be sent."""
 
     def after_send(
-        self, parcel: object, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+        self, parcel: object, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
     ) -> None:
         """It was sent, or was not."""
         if error is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from eruca._client.namespaces import unwrap, unwrap_queue
 from eruca._ground.durations import Duration
+from eruca._ground.times import from_epoch_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.host import unpack_host
 from eruca._wire.ids import encode_offset_id
@@ -289,7 +290,7 @@ class Message(ReceivedMessage):
 
 
 def _to_time(time_ms: int) -> datetime:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        raise WireError(f"{time_ms} ms since 1970 is not a time") from None
+    time = from_epoch_ms(time_ms)
+    if time is None:
+        raise WireError(f"{time_ms} ms since 1970 is not a time")
+    return time

@@ -26,7 +26,7 @@ from eruca._client.session.calls import Calls
 from eruca._client.session.routes import Route
 from eruca._ground.backoff import Backoff
 from eruca._ground.badjson import BAD_JSON
-from eruca._ground.durations import Duration, to_ms
+from eruca._ground.durations import Duration
 from eruca._spark.optiontable import SourceOption, read_count, read_duration_ms, read_flag, read_text
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_CONSUMER_GROUP
@@ -89,11 +89,6 @@ class Access:
         )
         access.make_client_options()  # a wrong file fails here, not in a task
         return access
-
-    @property
-    def timeout_ms(self) -> int:
-        """How long one request may take, in milliseconds."""
-        return to_ms("timeout", self.timeout)
 
     def make_client_options(self) -> ClientOptions:
         """Return the options of a client in this process. Raises ConfigError if a file cannot be read."""

@@ -751,7 +751,7 @@ class Hook:
         raise ValueError("a hook that is broken")
 
     def after_send(
-        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
     ) -> None:
         outcome = receipt.status.value if receipt is not None else type(error).__name__
         self.told.append(("after", queue.broker_name, outcome))

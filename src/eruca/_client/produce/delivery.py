@@ -56,7 +56,7 @@ class SendHook(Protocol):
         """Called when a message is about to be sent."""
 
     def after_send(
-        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
     ) -> None:
         """Called with a `receipt` on success, an `error` on failure, and neither if it was sent one way."""
 
@@ -188,12 +188,12 @@ class Delivery:
             failure = error
             raise
         finally:
-            spent_ms = round((loop.time() - started) * 1000)
+            seconds = loop.time() - started
             if receipt is not None or failure is not None:  # neither: it was cancelled
                 # A message that every broker would refuse is not a fault of this one.
                 is_fault = failure is not None and _may_retry(parcel, failure)
-                self._chooser.faults.update(queue.broker_name, spent_ms, is_fault, self._now_ms())
-                self._tell_after(parcel, queue, receipt, failure, spent_ms)
+                self._chooser.faults.update(queue.broker_name, round(seconds * 1000), is_fault, self._now_ms())
+                self._tell_after(parcel, queue, receipt, failure, seconds)
         return receipt
 
     async def find_route(self, topic: str, deadline: float) -> Route:
@@ -273,11 +273,11 @@ class Delivery:
                 log.exception("a hook failed before a send")
 
     def _tell_after(
-        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
     ) -> None:
         for hook in self._hooks:
             try:
-                hook.after_send(parcel, queue, receipt, error, spent_ms)
+                hook.after_send(parcel, queue, receipt, error, seconds)
             except Exception:
                 log.exception("a hook failed after a send")
 

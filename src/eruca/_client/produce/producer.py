@@ -22,7 +22,7 @@ from eruca._client.produce.requests import pack_reply
 from eruca._client.produce.sending import Parcel
 from eruca._client.produce.window import Window
 from eruca._client.session.session import Session
-from eruca._client.stopping import Client
+from eruca._client.stopping import Client, describe_client
 from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
@@ -123,8 +123,7 @@ class Producer(Client):
         self._lingering = Lingering(self._engine, linger_s, message_bytes_max) if linger_s else None
 
     def __repr__(self) -> str:
-        nameservers = self.options.nameservers
-        return f"<{type(self).__name__} group={self.group!r} nameservers={nameservers!r} {self._engine.state}>"
+        return describe_client(self, self.group, self.options.nameservers, self._engine.state)
 
     @property
     def _is_started(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
+from eruca._ground.durations import to_ms
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.columns import STORE_COLUMNS, make_schema
 from eruca._spark.offsets import Offsets, encode_offsets, name_queue
@@ -143,7 +144,7 @@ def make_access_options(access: Access) -> dict[str, str]:
         "accessFile": access.access_file,
         "tlsCaFile": access.tls_ca_file,
         "tls": str(access.tls).lower(),
-        "requestTimeout": f"{access.timeout_ms}ms",
+        "requestTimeout": f"{to_ms('timeout', access.timeout)}ms",
         "retries": str(access.retries),
     }
     return {name: value for name, value in given.items() if value}
