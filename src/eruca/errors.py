@@ -19,6 +19,7 @@ __all__ = [
     "InvalidName",
     "MessageIllegal",
     "NetError",
+    "NoListener",
     "NoRoute",
     "OffsetLost",
     "QueueNotOurs",
@@ -192,6 +193,10 @@ class RequestTimeout(ErucaError):
     """No reply to a request message arrived in time."""
 
     retryable = True
+
+
+class NoListener(RequestTimeout):
+    """No connected consumer subscribes to the topic of a request, so nobody can reply."""
 
 
 class RetryLater(ErucaError):

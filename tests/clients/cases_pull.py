@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from eruca import (
     ClientOptions,
     Flow,
@@ -354,6 +356,15 @@ async def case_seek_to_a_time(nameserver: str, topic: str, group: str) -> None:
         assert await consumer.offset_at(queue, stored_at - timedelta(milliseconds=1)) == 5
         assert await consumer.offset_at(queue, stored_at + timedelta(days=1)) == 10
         assert read_bodies(await poll_until(consumer, 5)) == list_numbers(10)[5:]
+        naive = stored_at.replace(tzinfo=None)
+        for name, asking in (
+            ("time", consumer.seek_to_time(queue, naive)),
+            ("time", consumer.offset_at(queue, naive)),
+            ("begin", consumer.query(topic, "k", begin=naive)),
+            ("end", consumer.query(topic, "k", end=naive)),
+        ):
+            with pytest.raises(ConfigError, match=f"{name}=.*has no time zone"):
+                await asking
 
 
 async def case_paused_queues_wait(nameserver: str, topic: str, group: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from eruca._admin.session import Admin, explain_no_master
 from eruca._client.message import Message
 from eruca._ground.digits import read_digits
 from eruca._ground.limits import POSITION_MAX
+from eruca._ground.times import from_epoch_ms
 from eruca._store.layout import StorePaths
 from eruca._store.log.scan import iter_records
 from eruca._storetools.readonly import ReadOnlyStore
@@ -79,8 +81,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     size: int
     # When its first half was stored, and when it was sent.
-    time: int
-    born_time: int
+    stored_at: datetime | None
+    born_at: datetime | None
     producer_group: str
     topic: str
     queue: int
@@ -163,8 +165,8 @@ class TransactionTable:
             position=last.position,
             offset=last.queue_offset,
             size=last.size,
-            time=course.first.store_timestamp,
-            born_time=course.first.born_timestamp,
+            stored_at=from_epoch_ms(course.first.store_timestamp),
+            born_at=from_epoch_ms(course.first.born_timestamp),
             producer_group=last.get_property(PGROUP) or "",
             topic=last.get_property(REAL_TOPIC) or "",
             queue=-1 if queue is None else queue,

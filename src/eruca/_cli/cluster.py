@@ -81,7 +81,7 @@ def _describe(member: Member) -> dict[str, object]:
         "tail": member.tail,
         "writable": None if state is None else state.writable,
         "lag_bytes": lag_bytes,
-        "lag_ms": lag_ms,
+        "lag_seconds": None if lag_ms is None or lag_ms < 0 else lag_ms / _SECOND_MS,
         "problem": member.problem,
     }
 
@@ -202,7 +202,7 @@ def lag(name: str | None, nameservers: str, output: str) -> None:
 def _draw_lag(row: Lag) -> Sequence[str]:
     link = ("fenced" if row.fenced else "as Java") if row.connected else "not connected"
     synced = {True: "yes", False: "no", None: "-"}[row.in_sync]
-    late = "-" if row.lag_ms < 0 else f"{row.lag_ms / _SECOND_MS:.1f} s"
+    late = "-" if row.lag_seconds is None else f"{row.lag_seconds:.1f} s"
     behind = ("-" if row.lag_bytes < 0 else format_bytes(row.lag_bytes), late)
     number = str(row.broker_id) if row.broker_id >= 0 else "-"
     return (row.broker, row.address, number, row.master or "-", link, str(row.position), *behind, synced)
@@ -231,7 +231,7 @@ def diverged(name: str | None, nameservers: str, output: str) -> None:
 
 def _draw_diverged(row: DivergedRow) -> Sequence[str]:
     places = (str(row.epoch), str(row.begin), str(row.end), format_bytes(row.end - row.begin))
-    return (row.broker, row.address, row.file, *places, format_time(row.found_time))
+    return (row.broker, row.address, row.file, *places, format_time(row.found_at))
 
 
 # --- changing ---------------------------------------------------------------------------------------------------------

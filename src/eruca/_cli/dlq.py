@@ -47,12 +47,14 @@ def add_choice_options(function: Function) -> Function:
             click.option("-k", "--key", help="Only those with this key."),
             click.option(
                 "--from-time",
+                "since",
                 type=parse_time,
                 metavar="TIME",
                 help="Only those that became dead letters at this time or later.",
             ),
             click.option(
                 "--to-time",
+                "until",
                 type=parse_time,
                 metavar="TIME",
                 help="Only those that became dead letters at this time or earlier.",
@@ -117,7 +119,7 @@ def _draw_group(row: GroupLetters) -> Sequence[str]:
 
 def _draw_letter(row: Letter) -> Sequence[str]:
     where = (row.message_id, row.topic, row.tags, " ".join(row.keys))
-    return (format_time(row.dead_time), *where, str(row.tries), str(row.size))
+    return (format_time(row.dead_at), *where, str(row.tries), str(row.size))
 
 
 @dlq.command()

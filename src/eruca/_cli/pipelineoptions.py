@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,7 @@ import click
 
 from eruca._cli.connecting import DEFAULT_NAMESERVER, add_tls_options, choose_tls, parse_nameservers
 from eruca._cli.output import make_console, make_table
+from eruca._ground.times import from_epoch_ms
 from eruca._spark.requirements import load_module
 from eruca.errors import ConfigError, ErucaError
 
@@ -153,8 +155,8 @@ def make_input(
         stores=parse_stores(stores),
         topics=tuple(topics),
         pattern=pattern,
-        since_ms=parse_timestamp(since),
-        until_ms=parse_timestamp(until),
+        since=parse_timestamp(since),
+        until=parse_timestamp(until),
     )
 
 
@@ -177,14 +179,14 @@ def make_address(place: str) -> str:
     return place if "://" in place else f"file://{os.path.abspath(place)}"
 
 
-def parse_timestamp(text: str | None) -> int | None:
-    """Parse a time, in milliseconds since the epoch."""
+def parse_timestamp(text: str | None) -> datetime | None:
+    """Parse a time."""
     if text is None:
         return None
     from eruca._spark.timestamps import read_timestamp
 
     try:
-        return read_timestamp(text).resolve(int(time.time() * 1000))
+        return from_epoch_ms(read_timestamp(text).resolve(int(time.time() * 1000)))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -252,11 +254,11 @@ def show_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], ti
     make_console().print(make_table(list(columns.values()), table, title))
 
 
-def parse_span(text: str) -> int:
-    """Parse a time span, in milliseconds."""
+def parse_span(text: str) -> timedelta:
+    """Parse a time span."""
     from eruca._spark.optiontable import read_duration_ms
 
     try:
-        return read_duration_ms(text)
+        return timedelta(milliseconds=read_duration_ms(text))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None

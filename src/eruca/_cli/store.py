@@ -17,7 +17,7 @@ from eruca._cli.output import (
     format_bytes,
     format_time,
     make_table,
-    parse_time,
+    parse_time_ms,
     print_document,
     print_rows,
     show_progress,
@@ -226,11 +226,11 @@ def add_row_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--to-position", type=int, help="Stop before this position.")
 @click.option(
     "--from-time",
-    type=parse_time,
+    type=parse_time_ms,
     metavar="TIME",
     help="Stored at this time or later: milliseconds or 2026-11-15T07:21:06.",
 )
-@click.option("--to-time", type=parse_time, metavar="TIME", help="Stored at this time or earlier.")
+@click.option("--to-time", type=parse_time_ms, metavar="TIME", help="Stored at this time or earlier.")
 @add_row_options
 def dump(
     directory: Path,

@@ -9,7 +9,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -114,11 +114,7 @@ def tail(
 def _parse_start(text: str) -> str | datetime:
     if text in (_LAST, "earliest", "latest"):
         return text
-    time_ms = parse_time(text)
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        raise click.BadParameter(f"{text} ms since 1970 is outside the calendar") from None
+    return parse_time(text)
 
 
 async def _run(tail_: _Tail) -> None:

@@ -23,7 +23,7 @@ from eruca._client.options import ClientOptions
 from eruca._client.session.calls import Calls
 from eruca._client.session.routes import Route
 from eruca._ground.backoff import Backoff
-from eruca._ground.durations import Duration, to_ms
+from eruca._ground.durations import Duration
 from eruca._net.tls import Tls, make_client_context
 from eruca._spark.optiontable import SourceOption, read_count, read_duration_ms, read_flag, read_text
 from eruca._wire.bodies import MessageQueue
@@ -103,11 +103,6 @@ class Access:
         if access.tls is not None:
             make_client_context(access.tls)
         return access
-
-    @property
-    def timeout_ms(self) -> int:
-        """How long one request may take, in milliseconds."""
-        return to_ms("timeout", self.timeout)
 
     def make_client_options(self) -> ClientOptions:
         """Return the options of a client in this process. Raises ConfigError if a file cannot be read."""

@@ -278,7 +278,7 @@ async def test_a_broker_without_a_master(scripted: ScriptedCluster, make_produce
     await scripted.add_broker()
     route = scripted.add_topic("orders", order="broker-a:1")
     route.broker_datas[0].broker_addrs = {1: "127.0.0.1:1"}
-    producer = await make_producer(scripted.address, retries=0)
+    producer = await make_producer(scripted.address, retries=0, timeout=1)
     with pytest.raises(SendFailed, match="broker broker-a has no master now"):
         await producer.send("orders", b"x")
     scripted.add_topic("readonly", perm=4)
@@ -442,7 +442,7 @@ async def test_between_two_masters_a_send_fails_and_the_next_one_asks_again(
     route.broker_datas[0].broker_addrs = {1: "127.0.0.1:1"}
     # It was tried, so it does not end with NoRoute, which says that nothing was sent.
     with pytest.raises(SendFailed):
-        await producer.send("orders", b"y")
+        await producer.send("orders", b"y", timeout=1)
     await scripted.add_broker()
     scripted.add_topic("orders")
     await producer.send("orders", b"z")
@@ -541,7 +541,7 @@ async def test_a_copy_for_a_retry_topic_says_how_often_it_was_tried(
 
 
 async def test_no_name_server(scripted: ScriptedCluster, make_producer: MakeProducer) -> None:
-    producer = await make_producer("127.0.0.1:1")
+    producer = await make_producer("127.0.0.1:1", timeout=1)
     with pytest.raises(NetError, match=r"no name server answers: cannot connect to 127\.0\.0\.1:1"):
         await producer.send("orders", b"x")
     assert producer._engine.window.count == 0
@@ -751,7 +751,7 @@ class Hook:
         raise ValueError("a hook that is broken")
 
     def after_send(
-        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
     ) -> None:
         outcome = receipt.status.value if receipt is not None else type(error).__name__
         self.told.append(("after", queue.broker_name, outcome))

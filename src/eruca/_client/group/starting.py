@@ -11,6 +11,7 @@ from eruca._client.group.pulling import peek
 from eruca._client.group.settings import Start
 from eruca._client.session.calls import Calls
 from eruca._client.session.session import Session
+from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import ConsumeFromWhere, MessageQueue
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.record import Record
@@ -28,6 +29,7 @@ _SEARCH_S_MAX = 30.0
 def describe_start(start: Start) -> ConsumeFromWhere:
     """Return the start as heartbeats carry it. Raises ConfigError for anything else."""
     if isinstance(start, datetime):
+        to_epoch_ms("start", start)  # it must have a time zone
         return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
     if start == "earliest":
         return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -73,7 +75,7 @@ class StartOffsets:
         if is_new or self._start == "earliest":
             return await calls.find_min_offset(address, queue)
         if isinstance(self._start, datetime):
-            time_ms = round(self._start.timestamp() * 1000)
+            time_ms = to_epoch_ms("start", self._start)
             return await find_offset_since(calls, address, self._offsets.group, queue, time_ms)
         return await calls.find_max_offset(address, queue)
 

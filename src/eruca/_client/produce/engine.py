@@ -243,15 +243,7 @@ class Engine:
 
     def end_span(self, operation: Operation | None, receipt: Receipt | None, error: BaseException | None) -> None:
         """End the span of a send, if it has one."""
-        telemetry, session = self.packer.telemetry, self.held
-        if operation is None or telemetry is None:
-            return
-        if receipt is None or session is None:
-            telemetry.end_send(operation, error=error)
-            return
-        address = session.routes.find_address(receipt.queue.broker_name)
-        queue_id, message_id = receipt.queue.queue_id, receipt.message_id
-        telemetry.end_send(operation, server=address or "", queue_id=queue_id, message_id=message_id)
+        self.packer.end_span(self.held, operation, receipt, error)
 
     # -- requests from brokers ---------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import msgspec
 from eruca._ground.config import StoreOptions, parse_delay_levels
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.properties import (
     DELAY,
@@ -256,6 +257,4 @@ def _describe_timer(timer: Duration | datetime) -> dict[str, str]:
     """Return the property that asks a broker's timer for a delay, or for a time of delivery."""
     if not isinstance(timer, datetime):
         return {TIMER_DELAY_MS: str(round(to_seconds("timer", timer) * 1000))}
-    if timer.tzinfo is None:
-        raise MessageIllegal(f"timer={timer}: the datetime has no time zone", hint="datetime.now(UTC) + ... has one")
-    return {TIMER_DELIVER_MS: str(max(0, round(timer.timestamp() * 1000)))}
+    return {TIMER_DELIVER_MS: str(max(0, to_epoch_ms("timer", timer)))}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from eruca._client.group.observing import ConsumeObserver
 from eruca._client.group.redelivery import DELIVERIES_MAX, Redelivery
 from eruca._client.group.running import describe_member, describe_running
 from eruca._client.group.settings import GroupSettings
 from eruca._client.group.subscriptions import Subscription, TopicPattern
 from eruca._client.message import Message
+from eruca._client.produce.outgoing import Receipt
 from eruca._client.pull.holdings import PullInbox
 from eruca._client.pull.membership import PullMembership
 from eruca._client.session.session import Session
+from eruca._ground.durations import Duration
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -37,6 +41,7 @@ class PullMember:
         # While the consumer is started.
         self.membership: PullMembership | None = None
         self._observer = ConsumeObserver(group)
+        self._redelivery: Redelivery | None = None
 
     @property
     def is_subscribed(self) -> bool:
@@ -69,8 +74,26 @@ class PullMember:
 
     async def retry(self, message: Message, delay_level: int) -> None:
         """Have a message delivered to the group again; a level below 0 makes it a dead letter. Raises ErucaError."""
-        redelivery = Redelivery(self.session, self.group, self.settings.retry.max_deliveries or DELIVERIES_MAX)
-        await redelivery.send_back(message.record, message.queue, delay_level)
+        await self._find_redelivery().send_back(message.record, message.queue, delay_level)
+
+    async def reply(
+        self,
+        message: Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        timeout: Duration | None,
+    ) -> Receipt:
+        """Reply to a message. Raises ErucaError."""
+        return await self._find_redelivery().replies.send(message, body, tags, keys, properties, timeout)
+
+    def _find_redelivery(self) -> Redelivery:
+        """What sends messages back and replies, for the current session. Raises ClientClosed."""
+        session = self.session
+        if self._redelivery is None or self._redelivery.session is not session:
+            self._redelivery = Redelivery(session, self.group, self.settings.retry.max_deliveries or DELIVERIES_MAX)
+        return self._redelivery
 
     # -- called by the session ---------------------------------------------------------------------------------------
 

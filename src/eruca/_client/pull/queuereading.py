@@ -18,6 +18,7 @@ from eruca._client.session.cluster import find_named_broker
 from eruca._client.session.routes import Route
 from eruca._client.session.session import Session
 from eruca._ground.limits import POSITION_MAX
+from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.headers import PullMessageHeader, QueryMessageHeader
 from eruca._wire.ids import decode_offset_id, decode_unique_id
@@ -72,8 +73,9 @@ class QueueReader:
 
     async def find_at(self, queue: MessageQueue, time: datetime) -> int:
         """Return the offset of the first message stored at a time or later."""
+        time_ms = to_epoch_ms("time", time)
         address = await self._find_master(queue)
-        return await find_offset_since(self._session.calls, address, self._group, queue, _to_wire_ms(time))
+        return await find_offset_since(self._session.calls, address, self._group, queue, time_ms)
 
     async def _find_master(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
         routes = self._session.routes
@@ -143,13 +145,13 @@ class QueueReader:
         if is_unique_id and begin is None:
             begin_ms = max(0, decode_unique_id(key, self._session.clock.now_ms()).timestamp - _CLOCKS_APART_MS)
         else:
-            begin_ms = 0 if begin is None else _to_wire_ms(begin)
+            begin_ms = 0 if begin is None else to_epoch_ms("begin", begin)
         header = QueryMessageHeader(
             topic=wrapped,
             key=key,
             max_num=count,
             begin_timestamp=begin_ms,
-            end_timestamp=POSITION_MAX if end is None else _to_wire_ms(end),
+            end_timestamp=POSITION_MAX if end is None else to_epoch_ms("end", end),
             unique_key_query=True if is_unique_id else None,
         )
         route = await self._session.routes.get(wrapped)
@@ -184,10 +186,6 @@ class QueueReader:
     def _make_message(self, record: Record, broker: str) -> Message:
         queue = MessageQueue(broker, record.queue_id, record.topic)
         return Message(record, queue, self._namespace, decode=self._decode)
-
-
-def _to_wire_ms(time: datetime) -> int:
-    return round(time.timestamp() * 1000)
 
 
 def _has_key(message: Message, key: str, *, is_unique_id: bool) -> bool:

@@ -16,7 +16,7 @@ from eruca._client.message import Decode
 from eruca._client.namespaces import unwrap, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.consumer import PullConsumer
-from eruca._client.stopping import Client, describe_client, run_until_stopped
+from eruca._client.stopping import Client, describe_client, find_state, run_until_stopped
 from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import check_topic
@@ -112,7 +112,8 @@ class ScheduledPull(Client):
 
     def __repr__(self) -> str:
         topics = [unwrap(self.options.namespace, topic) for topic in self._callbacks]
-        return describe_client(self, self.group, topics, was_closed=self._ended.is_set())
+        state = find_state(is_started=self._is_started, was_closed=self._ended.is_set())
+        return describe_client(self, self.group, self.options.nameservers, state, topics)
 
     @property
     def _is_started(self) -> bool:

@@ -71,7 +71,7 @@ class PushMember:
         self.patterns = patterns
         self.handlers: dict[str, HandlerEntry] = {}
         # Functions that make the handler of a topic that matches.
-        self._makers: dict[TopicPattern, Callable[[str], HandlerEntry]] = {}
+        self.makers: dict[TopicPattern, Callable[[str], HandlerEntry]] = {}
         self.is_ordered = False
         self.observer = ConsumeObserver(group, hooks)
         self.stream = MessageStream(self.is_open)
@@ -80,7 +80,7 @@ class PushMember:
         self.membership: Membership | None = None
         self._options = options
         self._namespace = options.namespace
-        self._decode = decode
+        self.decode = decode
         self._trace_topic = trace
         self._pauses = Pauses()
         self._started_ms = 0
@@ -93,7 +93,7 @@ class PushMember:
     @property
     def has_handlers(self) -> bool:
         """Whether handlers receive the messages, and not code that iterates over the consumer."""
-        return bool(self.handlers or self._makers)
+        return bool(self.handlers or self.makers)
 
     @property
     def is_started(self) -> bool:
@@ -120,10 +120,10 @@ class PushMember:
     def add_pattern(self, pattern: TopicPattern, make: Callable[[str], HandlerEntry], *, ordered: bool) -> None:
         """Register the handler of all topics that match. Raises ConfigError."""
         make(pattern.pattern.pattern)  # raises now instead of later
-        if any(known.pattern == pattern.pattern for known in self._makers):
+        if any(known.pattern == pattern.pattern for known in self.makers):
             raise ConfigError(f"{pattern.pattern.pattern} has a handler already")
         self._check_order(ordered=ordered)
-        self._makers[pattern] = make
+        self.makers[pattern] = make
         self.patterns = [known for known in self.patterns if known.pattern != pattern.pattern] + [pattern]
 
     def _check_order(self, *, ordered: bool) -> None:
@@ -159,7 +159,7 @@ class PushMember:
             raise
 
     def _on_found(self, topic: str, pattern: TopicPattern) -> None:
-        make = self._makers.get(pattern)
+        make = self.makers.get(pattern)
         if make is not None and topic not in self.handlers:
             assert self._service is not None
             self.handlers[topic] = handler = make(topic)
@@ -169,7 +169,7 @@ class PushMember:
         if not self.subscriptions and not self.patterns:
             raise ConfigError("nothing is subscribed", hint='subscribe={"topic": "*"}, or @consumer.handler("topic")')
         silent = self.subscriptions.keys() - self.handlers.keys() - {RETRY_PREFIX + self.group}
-        silent |= {known.pattern.pattern for known in self.patterns if known not in self._makers}
+        silent |= {known.pattern.pattern for known in self.patterns if known not in self.makers}
         if self.has_handlers and silent:
             raise ConfigError(
                 f"{', '.join(sorted(silent))} is subscribed but has no handler",
@@ -209,7 +209,7 @@ class PushMember:
                 suspend_s=to_seconds("Retry.suspend", retry.suspend),
                 max_deliveries=retry.max_deliveries,
                 concurrency=self.settings.flow.ordered_concurrency,
-                decode=self._decode,
+                decode=self.decode,
             )
         return ConcurrentService(
             redelivery,
@@ -217,7 +217,7 @@ class PushMember:
             namespace=self._namespace,
             broadcast=self.settings.broadcast,
             timeout_s=to_seconds("Retry.handler_timeout", retry.handler_timeout),
-            decode=self._decode,
+            decode=self.decode,
         )
 
     async def close(self) -> None:
@@ -240,6 +240,8 @@ class PushMember:
         if self._trace is not None:
             self.observer.hooks.remove(self._trace)
             await self._trace.close()
+        if self._redelivery is not None:
+            self._redelivery.close()
         self._forget()
         for topic in self.subscriptions:
             session.routes.unwatch(topic)
@@ -282,7 +284,7 @@ class PushMember:
         if inbox.settle is None:
             assert self._redelivery is not None
             inbox.settle = Settlement(inbox, self._redelivery)
-        queue, namespace, settle, decode = inbox.queue, self._namespace, inbox.settle, self._decode
+        queue, namespace, settle, decode = inbox.queue, self._namespace, inbox.settle, self.decode
         self.stream.put([Message(record, queue, namespace, settle, decode) for record in records])
 
     def is_open(self, message: Message) -> bool:
@@ -321,7 +323,7 @@ class PushMember:
             )
         loop = asyncio.get_running_loop()
         queue = MessageQueue(broker, record.queue_id, record.topic)
-        message = Message(record, queue, self._namespace, decode=self._decode)
+        message = Message(record, queue, self._namespace, decode=self.decode)
         started = loop.time()
         outcome = await handler.call([message])
         return ConsumeDirectlyResult(

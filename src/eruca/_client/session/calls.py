@@ -13,7 +13,9 @@ from eruca._ground.limits import GROUP_MEMBERS_MAX
 from eruca._net.caller import Caller
 from eruca._wire.bodies import (
     CheckClientBody,
+    ConsumerConnection,
     ConsumerIds,
+    GroupList,
     HeartbeatData,
     LockBody,
     LockedBody,
@@ -34,6 +36,7 @@ from eruca._wire.headers import (
     QueueHeader,
     SearchOffsetHeader,
     SendBackHeader,
+    TopicHeader,
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
@@ -167,6 +170,24 @@ class Calls:
         if len(members) > GROUP_MEMBERS_MAX:
             raise WireError(f"broker {address} reports {len(members)} members in group {group}")
         return members
+
+    async def list_groups(self, address: str, topic: str) -> list[str]:
+        """Return the groups that consume a topic, or once did."""
+        _, body = await self.ask(
+            address, make_request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(topic=topic))
+        )
+        return body.group_list if isinstance(body, GroupList) else []
+
+    async def is_listening(self, address: str, group: str, topic: str) -> bool:
+        """Return whether a consumer of a group that subscribes to a topic is connected to a broker."""
+        command = make_request(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(consumer_group=group))
+        answer = await self.call(address, command)
+        if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            raise explain_refusal(answer, f"broker {address}")
+        body = decode_answer(RequestCode.GET_CONSUMER_CONNECTION_LIST, answer)[1]
+        return isinstance(body, ConsumerConnection) and bool(body.connection_set) and topic in body.subscription_table
 
     async def lock(self, address: str, group: str, client_id: str, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
         """Lock queues for ordered consumption; returns the queues that were locked."""

@@ -174,11 +174,7 @@ def test_a_delay_becomes_one_property() -> None:
         ((None, 2.0, None), TypeError, "delay_level must be an int, not float"),
         ((None, True, None), TypeError, "delay_level must be an int, not bool"),
         ((None, None, -5), ConfigError, "timer=-5"),
-        (
-            (None, None, datetime(2030, 1, 1)),
-            MessageIllegal,
-            "timer=2030-01-01 00:00:00: the datetime has no time zone",
-        ),
+        ((None, None, datetime(2030, 1, 1)), ConfigError, "timer=.*the time has no time zone"),
     ],
 )
 def test_what_is_wrong_with_a_delay_names_the_argument(given: Any, error: type[Exception], told: str) -> None:

@@ -206,7 +206,7 @@ async def test_hooks_are_told_in_the_loop_and_their_context_reaches_the_function
             place.set("hook")
             return "note"
 
-        def after_consume(self, messages: list[Message], outcome: Outcome, spent_ms: int, begun: object) -> None:
+        def after_consume(self, messages: list[Message], outcome: Outcome, seconds: float, begun: object) -> None:
             seen.append(f"{begun} {outcome.value}")
 
     def handle(message: Message) -> None:

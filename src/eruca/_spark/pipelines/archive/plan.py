@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
+from eruca._ground.durations import to_ms
 from eruca._spark.cluster import Access, Cluster, describe_tls
 from eruca._spark.columns import STORE_COLUMNS, make_schema
 from eruca._spark.offsets import Offsets, encode_offsets, name_queue
@@ -141,7 +142,7 @@ def make_access_options(access: Access) -> dict[str, str]:
     given = {
         "nameServer": access.nameserver,
         "accessFile": access.access_file,
-        "requestTimeout": f"{access.timeout_ms}ms",
+        "requestTimeout": f"{to_ms('timeout', access.timeout)}ms",
         "retries": str(access.retries),
     }
     given |= {
