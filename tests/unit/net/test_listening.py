@@ -278,7 +278,7 @@ def test_of_too_many_handshakes_the_oldest_is_dropped(
             slow = [await stack.enter_async_context(open_peer(server.port)) for _ in range(8)]
             for count, peer in enumerate(slow, 1):
                 peer.write_bytes(HALF_A_HELLO)
-                await turn_until(lambda count=count: len(server._listener._shaking) == min(count, 3))  # type: ignore
+                await turn_until(lambda count=count: len(server._listener._shaking) == min(count, 3))  # type: ignore[misc, union-attr]
             for peer in slow[:4]:
                 assert await peer.wait_for_end() == b""
             async with open_peer(server.port, trusting) as encrypted:
