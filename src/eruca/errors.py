@@ -219,6 +219,8 @@ class QueueNotOurs(ErucaError):
 # System error, busy, service not available, no permission, no buyer id, not in the current unit: codes after which
 # Java's client tries another broker; and topic not exist (17), which a broker that just started may answer.
 _RETRYABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205})
+# Access control has no code of its own: a refusal is a system error with this word, and stays one when tried again.
+_ACCESS_WORD = "AclException"
 
 
 class RequestRefused(ErucaError):
@@ -232,4 +234,4 @@ class RequestRefused(ErucaError):
         self.code = code
         self.remark = remark
         # Another broker, or the same one in a moment, may succeed.
-        self.retryable = code in _RETRYABLE_CODES
+        self.retryable = code in _RETRYABLE_CODES and _ACCESS_WORD not in remark
