@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eruca import __version__
+from eruca._access.accountfiles import TOOLS_NAME
 from eruca._access.options import AccessOptions
 from eruca._broker.app import Broker
 from eruca._broker.options import FAST_PORT_BELOW, BrokerOptions
@@ -395,12 +396,22 @@ def _announce_up(output: str, server: NameServer, keeper: Broker, data: Path) ->
     if output == "json":
         announce(output, {"nameserver": address, **facts, "data": str(data), "pid": os.getpid()})
         return
-    make_console().print(draw_panel(address, facts, data))
+    make_console().print(draw_panel(address, facts, data, _find_account(keeper.access.options)))
 
 
-def draw_panel(address: str, facts: Mapping[str, Any], data: Path) -> Panel:
+def _find_account(access: AccessOptions) -> str | None:
+    """Return the file that commands sign in with: the one beside the accounts, if it is there. None: no accounts."""
+    if not access.enabled:
+        return None
+    tools = Path(access.file).with_name(TOOLS_NAME)
+    return shlex.quote(str(tools)) if tools.exists() else "FILE"
+
+
+def draw_panel(address: str, facts: Mapping[str, Any], data: Path, account: str | None = None) -> Panel:
     """What a newcomer wants to know: where everything is, and what to type next."""
     at = "" if address == DEFAULT_NAMESERVER else f" -n {address}"
+    at += f" --account {account}" if account else ""
+    others = "the account of your application" if account else "nothing else changes"
     where = _make_grid(
         ("name server", address),
         ("broker", f"{facts['broker']} ({facts['name']} of {facts['cluster']}; fast port {facts['fast']})"),
@@ -410,7 +421,7 @@ def draw_panel(address: str, facts: Mapping[str, Any], data: Path) -> Panel:
         ("send a message", f'eruca send{at} hello "my first message"'),
         ("read it", f"eruca tail{at} hello"),
         ("wait for more", f"eruca tail{at} hello --follow"),
-        ("from Java, Go, Node", f"name server address {address}, nothing else changes"),
+        ("from Java, Go, Node", f"name server address {address}, {others}"),
         ("stop", "Ctrl-C"),
     )
     return Panel(

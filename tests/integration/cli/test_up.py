@@ -126,6 +126,15 @@ def test_the_panel_leaves_out_what_is_as_by_default() -> None:
     assert " -n " not in capture.get()
 
 
+def test_the_panel_has_the_account_of_commands() -> None:
+    facts = {"broker": "127.0.0.1:10911", "name": "b", "cluster": "C", "fast": "127.0.0.1:10909"}
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(draw_panel("127.0.0.1:9876", facts, Path("eruca-data"), "conf/tools.yml"))
+    assert "eruca tail --account conf/tools.yml hello --follow" in capture.get()
+    assert "the account of your application" in capture.get()
+
+
 def test_a_taken_port_is_named_with_the_way_out(tmp_path: Path) -> None:
     with taken_port() as port:
         free = ["--nameserver-port", str(find_ports())]
