@@ -1,1 +1,1 @@
-"""The benchmarks: every module here but `runner` is one, by its name. `parts` holds what they share."""
+"""The benchmarks: every module here except `runner` is one, named after it. `parts` holds what they share."""

@@ -197,7 +197,7 @@ def _read_lates(root: Path, count: int) -> list[int]:
         store.close()
     early = sum([late < 0 for late in lates])
     if early or len(lates) != count or len(seen) != count:
-        raise BenchError(f"of {count} messages {len(seen)} came, {len(lates) - len(seen)} twice, {early} early")
+        raise BenchError(f"of {count} messages {len(seen)} arrived, {len(lates) - len(seen)} twice, {early} early")
     return sorted(lates)
 
 
@@ -295,7 +295,8 @@ async def _live_through(
         cancelled = {number for _, number in cancels}
         if early or count != len(seen) or seen != set(dues) - cancelled or timing.pending:
             raise BenchError(
-                f"of {len(dues)} messages with {len(cancelled)} cancelled {len(seen)} came, {count - len(seen)} twice, "
+                f"of {len(dues)} messages with {len(cancelled)} cancelled {len(seen)} arrived, {count - len(seen)} "
+                "twice, "
                 f"{early} early, {len(seen & cancelled)} although cancelled, {timing.pending} are pending"
             )
         return {"delivered": float(count), "cancelled": float(len(cancelled)), "early": 0.0}

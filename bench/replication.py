@@ -2,8 +2,8 @@
 
 Both pairs are a name server, a SYNC_MASTER and a slave, started fresh on loopback. The load programs are the Java
 peer's, the same for both, and take turns. Aims are for ASYNC_FLUSH; with SYNC_FLUSH the disk of the machine is measured
-too, so those figures are for information. Details have the CPU seconds of master and slave for a million messages.
-Beside an earlier checkout the other pair is of that checkout.
+too, so those figures are for information. Details have the CPU seconds of master and slave for a million messages. In a
+comparison with an earlier checkout, the other pair runs that checkout.
 """
 
 from __future__ import annotations

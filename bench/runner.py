@@ -1,8 +1,8 @@
 """Runs a benchmark: alternates between ours and the peers, keeps medians, writes one JSON document.
 
-A figure alone says more about the machine than about the program. So every figure has peers that do the basic part
-of the same work, measured alternately in the same run (ours, peer, ours, peer, ...): anything that slows the machine
-down slows both, and the ratio stays the same.
+A figure alone tells more about the machine than about the program. So every figure has peers that do the basic part of
+the same work, measured alternately in the same run (ours, peer, ours, peer, ...): anything that slows the machine down
+slows both, and the ratio stays the same.
 
 Compared with an earlier checkout there are more and shorter rounds. The order alternates, and the two samples of a
 round make one ratio: the result is the median of these ratios, with a confidence interval.
@@ -96,7 +96,7 @@ class Aim:
 
 @dataclass(slots=True)
 class Figure:
-    """One measured thing beside its peers."""
+    """One measurement beside those of its peers."""
 
     name: str
     unit: str
@@ -143,7 +143,7 @@ class Figure:
 
 
 class Comparison(Figure):
-    """One measured thing beside the same thing of an earlier checkout; the aim is for the ratio.
+    """One measurement beside that of an earlier checkout; the aim is for the ratio.
 
     The samples of a round belong together: other load on the machine affected both.
     """
@@ -449,7 +449,8 @@ def _format_details(figure: dict[str, Any]) -> Iterator[str]:
 def find_interval(values: list[float]) -> tuple[float, float]:
     """Return two of the values that enclose the true median 95 times in 100; with fewer than six, the extremes.
 
-    A binomial distribution gives how many to leave out at either end: each value is above or below the true median.
+    A binomial distribution determines how many to leave out at either end: each value is above or below the true
+    median.
     """
     ordered = sorted(values)
     left_out = 0

@@ -1,6 +1,6 @@
 """Payment and points as one transaction: no points without a payment, no payment without points.
 
-A payment is booked in a database, and a message tells the points service of it. The message is sent first as a half,
+A payment is booked in a database, and a message tells the points service about it. The message is sent first as a half,
 which consumers do not see; then the payment is booked; then the half is committed. If the process dies in between, the
 broker asks another producer of the group for the outcome, and that producer looks it up in the database.
 

@@ -25,25 +25,20 @@ async def main(stage: Stage) -> None:
     topic = stage.name("prices")
     clerk = Consumer(stage.nameserver, group=stage.name("clerks"), start="earliest", options=IMPATIENT)
 
-    async with (
-        Producer(stage.nameserver, group=stage.name("clerk-replies")) as replies,
-        Producer(stage.nameserver, group=stage.name("desk")) as desk,
-    ):
+    @clerk.handler(topic)
+    async def answer(question: Message) -> None:
+        price = PRICES.get(question.body.decode())
+        if price is not None:
+            await question.reply(price.encode())
 
-        @clerk.handler(topic)
-        async def answer(question: Message) -> None:
-            price = PRICES.get(question.body.decode())
-            if price is not None:
-                await replies.reply(question, price.encode())
-
-        async with clerk:
-            for fruit in PRICES:
-                reply = await desk.request(topic, fruit.encode(), timeout=10)
-                tell(f"* What is one {fruit}? {reply.body.decode()}")
-            try:
-                await desk.request(topic, b"moonfruit", timeout=1)
-            except RequestTimeout as error:
-                tell(f"* What is one moonfruit? No answer: {error}")
+    async with Producer(stage.nameserver, group=stage.name("desk")) as desk, clerk:
+        for fruit in PRICES:
+            reply = await desk.request(topic, fruit.encode(), timeout=10)
+            tell(f"* What is one {fruit}? {reply.body.decode()}")
+        try:
+            await desk.request(topic, b"moonfruit", timeout=1)
+        except RequestTimeout as error:
+            tell(f"* What is one moonfruit? No answer: {error}")
 
 
 if __name__ == "__main__":

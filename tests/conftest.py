@@ -118,7 +118,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def excuse_calls() -> Callable[[BlockBuster], None]:
-    """What may block all the same. A module whose loops run on from test to test has a fixture of its own with this
+    """What may block all the same. A module whose loops run on from test to test has its own fixture with this
     name: what is allowed only when the calls are forbidden already comes too late for a loop in another thread.
     """
     return lambda buster: None

@@ -1,4 +1,4 @@
-"""Style is a test: what a reviewer would say twice, this says every time.
+"""Style is a test: it says every time what a reviewer would say twice.
 
 A rule is a function from one source file to its findings. Every rule is shown a file it must refuse and one it must
 accept (`SAMPLES`), because a rule that finds nothing anywhere proves nothing.
@@ -87,6 +87,29 @@ AWKWARD = (
     r"\bdecodes and checks them himself\b",
     r"\bfigure that has taken\b",
     r"\bmakes itself with\b",
+    r"\b(will|messages) come again\b",
+    r"\bgo(es|ing)? on (at|where|trying)\b",
+    r"\bas an operator wished\b",
+    r"\bone (handler|callback) a topic\b",
+    r"\ba meaning of its own\b",
+    r"\bbe given (back|to its handler)\b",
+    r"\b(position|offset|bytes) behind (the|it)\b",
+    r"\bis behind the end of the log \(",
+    r"\bone behind the other\b",
+    r"\bcome in vain\b",
+    r"\b(for|has|of|in) so many (bytes|rows|messages|queues|entries)\b",
+    r"\bin (a process of its own|processes of their own)\b",
+    r"\bin a thread of (its|their) own\b",
+    r"\bby themselves\b",
+    r"\bis for the caller to\b",
+    r"\blogs? says? so\b",
+    r"\b(have a queue|call) no more\b",
+    r"\bfor who only\b",
+    r"\bwhat heartbeats say\b",
+    r"\blook again which\b",
+    r"\bthe way of a message\b",
+    r"\bnobody (tells|says|asks)\b",
+    r"\b(tells?|says?|speaks?) of\b",
 )
 GAP = r"""(?:\s|"\s*\n\s*f?"|\n\s*\#)+"""
 AWKWARD_PHRASE = re.compile("|".join(AWKWARD).replace(" ", GAP))

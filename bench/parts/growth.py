@@ -1,7 +1,7 @@
 """How much anonymous memory a process needs while its store grows. Run as a separate process: DIR MIB...
 
-Prints a JSON list of (stage, bytes of log, KiB of anonymous memory): while the log grew to each size, and after a
-clean and a crash opening of the whole.
+Prints a JSON list of (stage, bytes of log, KiB of anonymous memory): while the log grew to each size, and after opening
+the whole, after a clean stop and after a crash.
 """
 
 from __future__ import annotations

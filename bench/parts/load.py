@@ -111,7 +111,7 @@ def read_cpu_seconds(pid: int) -> float:
 
 
 class Turns:
-    """Hands out the messages of a part to the next sender, until all are sent or the time is over."""
+    """Hands out the messages of a part to the next sender, until all are sent or time runs out."""
 
     def __init__(self, count: int, deadline: float) -> None:
         # `next` of an iterator written in C is atomic, so threads need no lock.
@@ -165,7 +165,7 @@ def run_parts(load: Load, run_part: Part) -> None:
 
 
 def send_one_by_one(send: Callable[[], None]) -> Part:
-    """The next message goes when the one before is acknowledged."""
+    """Send each message when the one before is acknowledged."""
 
     def run_part(turns: Turns, outcome: Outcome) -> None:
         for _ in turns:
@@ -228,7 +228,7 @@ class Arrivals:
         self._when_done = when_done
 
     def note(self) -> None:
-        """One message has come."""
+        """Count one message that arrived."""
         number = next(self._numbers)
         if number == self._load.warmup:
             self._meter.start(self._load.seconds_max)
@@ -237,7 +237,7 @@ class Arrivals:
             self._when_done()
 
     def print_result(self, *, complete: bool) -> None:
-        """Report what was measured, up to now if the time was over before the last message."""
+        """Report what was measured, up to now if time ran out before the last message."""
         number = self._load.count
         if not complete:
             number = min(next(self._numbers), self._load.count)
@@ -246,7 +246,7 @@ class Arrivals:
 
 
 def consume_until_done(load: Load, start: Callable[[Callable[[], None]], None]) -> None:
-    """Start a consumer whose handler calls what it is given, and wait until all messages have come."""
+    """Start a consumer whose handler calls the given function, and wait until all messages have arrived."""
     done = threading.Event()
     arrivals = Arrivals(load, done.set)
     start(arrivals.note)

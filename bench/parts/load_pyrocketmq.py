@@ -22,7 +22,7 @@ from bench.parts.load import (
 def main() -> None:
     """Run as the command line specifies."""
     load = read_load()
-    # Not requirements of ours, so there is nothing to import them by name for.
+    # Not in our requirements, so they are not imported at the top.
     jpype = import_module("jpype")
     import_module("jpype.imports")
     flags = ("-Xms512m", "-Xmx512m", f"-Duser.home={Path.home()}", "-Drocketmq.client.logLevel=WARN")

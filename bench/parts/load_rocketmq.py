@@ -21,7 +21,7 @@ from bench.parts.load import (
 def main() -> None:
     """Run as the command line specifies."""
     load = read_load()
-    # Not a requirement of ours, so there is nothing to import it by name for.
+    # Not in our requirements, so it is not imported at the top.
     client = import_module("rocketmq.client")
     if load.scenario == "consume":
         _consume(load, client)

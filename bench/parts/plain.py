@@ -112,5 +112,5 @@ def check_plainly(paths: Sequence[Path], total: int, chunk_bytes: int) -> Sample
 
 
 def per_record(count: int, elapsed: float, thread_cpu: float) -> Sample:
-    """A sample in records a second, with the time each one took."""
+    """A sample in records per second, with the time each one took."""
     return Sample(count / elapsed, {"wall us": elapsed / count * 1e6, "thread cpu us": thread_cpu / count * 1e6})

@@ -32,7 +32,7 @@ class Workload:
         self._bodies = [seeded.randbytes(body_bytes) for _ in range(_BODIES)]
 
     def make(self, first: int, count: int, *, queue_id: int | None = None) -> list[Record]:
-        """Messages as they come out of a send request; they go round the queues unless one is named."""
+        """Messages as they come out of a send request; they rotate through the queues unless one is given."""
         bodies = self._bodies
         return [
             Record(
@@ -53,6 +53,6 @@ class Workload:
 def open_bench_store(
     root: Path, executor: Executor | None, *, with_index: bool = True, flush_mode: FlushMode = FlushMode.ASYNC
 ) -> MessageStore:
-    """A store with the options of a broker, but for smaller segments."""
+    """A store with the options of a broker, except for smaller segments."""
     options = StoreOptions(commitlog_segment_bytes=SEGMENT_BYTES, index_enabled=with_index, flush_mode=flush_mode)
     return open_store(root, options, executor=executor)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eruca._client.pull.scheduledpull import PullContext as PullContext
     from eruca._client.pull.scheduledpull import ScheduledPull as ScheduledPull
     from eruca._client.push.consumer import Consumer as Consumer
+    from eruca._net.tls import Tls as Tls
     from eruca._wire.bodies import MessageQueue as MessageQueue
     from eruca.errors import RetryLater as RetryLater
 
@@ -59,6 +60,7 @@ _PUBLIC = {
     "ScheduledPull": "eruca._client.pull.scheduledpull",
     "SendStatus": "eruca._client.produce.outgoing",
     "Sql": "eruca._client.group.subscriptions",
+    "Tls": "eruca._net.tls",
     "TransactionReceipt": "eruca._client.produce.transactions",
     "TransactionalProducer": "eruca._client.produce.transactions",
 }

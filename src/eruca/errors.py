@@ -19,6 +19,7 @@ __all__ = [
     "InvalidName",
     "MessageIllegal",
     "NetError",
+    "NoListener",
     "NoRoute",
     "OffsetLost",
     "QueueNotOurs",
@@ -88,7 +89,7 @@ class StoreClosed(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no room on the disk; appends resume automatically when space returns."""
+    """There is no space on the disk; appends resume automatically when space returns."""
 
     retryable = True
 
@@ -168,7 +169,7 @@ class SerializationError(ErucaError):
 
 
 class NoRoute(ErucaError):
-    """No name server knows the topic; the hint says why and what to do."""
+    """No name server knows the topic; the hint explains why and what to do."""
 
 
 class ClientClosed(ErucaError):
@@ -194,10 +195,14 @@ class RequestTimeout(ErucaError):
     retryable = True
 
 
+class NoListener(RequestTimeout):
+    """No connected consumer subscribes to the topic of a request, so nobody can reply."""
+
+
 class RetryLater(ErucaError):
     """A handler raises it to have its message delivered again after a delay level of its choice."""
 
-    def __init__(self, message: str = "the handler wants the message later", *, delay_level: int = 0) -> None:
+    def __init__(self, message: str = "the handler asked for a later delivery", *, delay_level: int = 0) -> None:
         super().__init__(message)
         # 0: later each time; below 0: to the dead letters.
         self.delay_level = delay_level
@@ -214,6 +219,8 @@ class QueueNotOurs(ErucaError):
 # System error, busy, service not available, no permission, no buyer id, not in the current unit: codes after which
 # Java's client tries another broker; and topic not exist (17), which a broker that just started may answer.
 _RETRYABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205})
+# Access control has no code of its own: a refusal is a system error with this word, and stays one when tried again.
+_ACCESS_WORD = "AclException"
 
 
 class RequestRefused(ErucaError):
@@ -227,4 +234,4 @@ class RequestRefused(ErucaError):
         self.code = code
         self.remark = remark
         # Another broker, or the same one in a moment, may succeed.
-        self.retryable = code in _RETRYABLE_CODES
+        self.retryable = code in _RETRYABLE_CODES and _ACCESS_WORD not in remark

@@ -1,4 +1,4 @@
-"""Tools for your tests: a broker inside the test process, a clock that tests move, and fixtures for pytest."""
+"""Tools for your tests: handlers called directly, a broker in the test process, a clock to move, pytest fixtures."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING, Any
 from eruca._testing.clock import VirtualClock
 
 if TYPE_CHECKING:
+    from eruca._testing.delivering import Delivered, deliver, deliver_batch
     from eruca._testing.embedded import EmbeddedBroker
 
-__all__ = ["EmbeddedBroker", "VirtualClock"]
+__all__ = ["Delivered", "EmbeddedBroker", "VirtualClock", "deliver", "deliver_batch"]
+
+# Imported when they are first used: most tests need only one of clients, broker and clock.
+_LATER = {
+    "Delivered": "eruca._testing.delivering",
+    "EmbeddedBroker": "eruca._testing.embedded",
+    "deliver": "eruca._testing.delivering",
+    "deliver_batch": "eruca._testing.delivering",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # A broker is imported when it is first used: most tests only want the clock.
-    if name != "EmbeddedBroker":
+    if name not in _LATER:
         raise AttributeError(f"module 'eruca.testing' has no attribute {name!r}")
-    from eruca._testing.embedded import EmbeddedBroker
+    from importlib import import_module
 
-    return EmbeddedBroker
+    return getattr(import_module(_LATER[name]), name)

@@ -211,7 +211,7 @@ async def case_a_running_group_may_be_sent_back(nameserver: str, topic: str, gro
             table = (await _reset(producer._session, topic, group, 0)).offset_table
             assert set(table.values()) == {0}
             assert sorted((await collector.wait(20))[10:]) == list_numbers(10)
-            # And it goes on from there.
+            # And it continues from there.
             await producer.send(topic, b"next")
             assert (await collector.wait(21))[20] == b"next"
 

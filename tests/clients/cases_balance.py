@@ -51,7 +51,7 @@ async def _prepare(nameserver: str, topic: str, group: str, queues: int) -> list
 
 
 async def _join(stack: AsyncExitStack, consumers: list[Consumer]) -> list[Consumer]:
-    """Start consumers; gives them in the order of their client ids, which is the one that counts."""
+    """Start consumers; returns them in the order of their client ids, which is the one that counts."""
     for consumer in consumers:
         await stack.enter_async_context(consumer)
     ids = sort_clients(consumer._session.client_id for consumer in consumers)
@@ -59,7 +59,7 @@ async def _join(stack: AsyncExitStack, consumers: list[Consumer]) -> list[Consum
 
 
 async def _wait_until_shared(one: Consumer, two: Consumer, each: int = 2) -> None:
-    """Wait until two members have so many queues each, and none in common."""
+    """Wait until two members have this many queues each, and none in common."""
     await wait_until(
         lambda: len(one.queues) == len(two.queues) == each and not set(one.queues) & set(two.queues),
         f"{each} queues each",
@@ -97,7 +97,7 @@ async def case_the_last_member_has_everything(nameserver: str, topic: str, group
 
 
 async def case_a_member_that_vanishes_is_replaced(nameserver: str, topic: str, group: str) -> None:
-    """Its connections end without a word; the broker notices and tells the others, who would not look by themselves."""
+    """Its connections end without a word; the broker notices and tells the others, who would not look on their own."""
     await _prepare(nameserver, topic, group, 4)
     async with (
         make_consumer(nameserver, group, topic, rebalance=replace(QUICK_REBALANCE, interval=3600.0)) as one,
@@ -109,7 +109,7 @@ async def case_a_member_that_vanishes_is_replaced(nameserver: str, topic: str, g
 
 
 async def case_a_change_is_told_by_the_broker(nameserver: str, topic: str, group: str) -> None:
-    """Nobody looks by itself here for a long time."""
+    """Nobody checks on their own here for a long time."""
     await _prepare(nameserver, topic, group, 4)
     async with make_consumer(nameserver, group, topic, rebalance=replace(QUICK_REBALANCE, interval=3600.0)) as one:
         await wait_for_queues(one, 4)
@@ -170,7 +170,7 @@ async def case_queues_may_be_written_down(nameserver: str, topic: str, group: st
 
 
 async def case_a_machine_room_keeps_its_queues(nameserver: str, topic: str, group: str) -> None:
-    """The broker here has no room in its name, so whoever wants one room only gets nothing."""
+    """The broker here has no room in its name, so a member that wants a single room gets nothing."""
     queues = await _prepare(nameserver, topic, group, 4)
 
     class Rooms:
@@ -296,7 +296,7 @@ async def case_the_broker_knows_its_members(nameserver: str, topic: str, group: 
 
 
 async def case_a_broker_that_forgot_us_is_told_again(nameserver: str, topic: str, group: str) -> None:
-    """The connection breaks once; the consumer is back in its group by itself."""
+    """The connection breaks once; the consumer is back in its group automatically."""
     await _prepare(nameserver, topic, group, 2)
     async with Producer(nameserver, group=group) as producer, make_consumer(nameserver, group, topic) as consumer:
         await wait_for_queues(consumer, 2)

@@ -1,4 +1,4 @@
-"""Broadcast: every member gets every message and keeps its offsets in a file of its own."""
+"""Broadcast: every member gets every message and keeps its offsets in its own file."""
 
 from __future__ import annotations
 

@@ -501,8 +501,8 @@ async def case_hooks_are_told_of_every_delivery(nameserver: str, topic: str, gro
             told.append(([message.body for message in messages], None))
             return "begun"
 
-        def after_consume(self, messages: list[Message], outcome: Outcome, spent_ms: int, begun: object) -> None:
-            assert begun == "begun" and spent_ms >= 0
+        def after_consume(self, messages: list[Message], outcome: Outcome, seconds: float, begun: object) -> None:
+            assert begun == "begun" and seconds >= 0
             told.append(([message.body for message in messages], outcome))
             raise RuntimeError("what a hook raises goes no further")
 

@@ -55,7 +55,7 @@ async def case_tags_with_one_hash_are_told_apart(nameserver: str, topic: str, gr
 
 
 async def case_messages_that_are_not_wanted_are_passed(nameserver: str, topic: str, group: str) -> None:
-    """They do not come again, and the offset goes past them."""
+    """They are not delivered again, and the offset moves past them."""
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         for _ in range(3):

@@ -284,7 +284,7 @@ async def case_a_queue_that_another_has_locked_is_waited_for(nameserver: str, to
 
 
 async def _steal(consumer: Consumer, queue: MessageQueue, who: str) -> set[MessageQueue]:
-    """Take the lock of a queue from its consumer, unless that just renewed it; gives what was got."""
+    """Take the lock of a queue from its consumer, unless that just renewed it; returns what was got."""
     calls, address = consumer._session.calls, await find_broker(consumer._session)
     await calls.unlock(address, consumer.group, consumer._session.client_id, [queue])
     return await calls.lock(address, consumer.group, who, [queue])

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from eruca import (
     ClientOptions,
     Flow,
@@ -354,6 +356,15 @@ async def case_seek_to_a_time(nameserver: str, topic: str, group: str) -> None:
         assert await consumer.offset_at(queue, stored_at - timedelta(milliseconds=1)) == 5
         assert await consumer.offset_at(queue, stored_at + timedelta(days=1)) == 10
         assert read_bodies(await poll_until(consumer, 5)) == list_numbers(10)[5:]
+        naive = stored_at.replace(tzinfo=None)
+        for name, asking in (
+            ("time", consumer.seek_to_time(queue, naive)),
+            ("time", consumer.offset_at(queue, naive)),
+            ("begin", consumer.query(topic, "k", begin=naive)),
+            ("end", consumer.query(topic, "k", end=naive)),
+        ):
+            with pytest.raises(ConfigError, match=f"{name}=.*has no time zone"):
+                await asking
 
 
 async def case_paused_queues_wait(nameserver: str, topic: str, group: str) -> None:
@@ -424,7 +435,7 @@ async def case_assigned_queues_need_no_group(nameserver: str, topic: str, group:
         assert (one.assignment, two.assignment) == (queues[:2], queues)
         assert {message.queue for message in await poll_until(one, 20)} == set(queues[:2])
         assert sorted(read_bodies(await poll_until(two, 30))) == sorted(list_numbers(30))
-        # A queue that stays goes on, one that goes is committed; the next poll says that the last one is done.
+        # A queue that stays continues, one that goes is committed; the next poll marks the last one as done.
         assert await one.poll(timeout=0) == []
         await one.seek(queues[1], 4)
         await one.assign(queues[1:])
@@ -445,7 +456,7 @@ async def case_assigned_queues_are_filtered(nameserver: str, topic: str, group: 
         await consumer.assign(queues, tags=Sql("size < 3"))
         await consumer.seek_to_begin(queues[0])
         assert read_bodies(await poll_until(consumer, 3)) == [b"0", b"1", b"2"]
-        # Who only looks leaves nothing behind.
+        # A reader that only looks leaves nothing behind.
         assert await consumer.committed(queues[0]) is None
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from eruca import ClientOptions, Message, Producer
-from eruca.errors import MessageIllegal, RequestTimeout
+from eruca.errors import MessageIllegal, NoListener, RequestTimeout
 from tests.clients.stage import (
     PATIENCE_SECONDS,
     create_topic,
@@ -34,6 +34,39 @@ async def case_a_request_gets_its_reply(nameserver: str, topic: str, group: str)
         async with consumer:
             reply = await asker.request(topic, b"hello", timeout=20, tags="t", keys=["k"])
             assert (reply.body, reply.tags, reply.properties) == (b"HELLO", "answer", {"by": "me"})
+
+
+async def case_a_consumer_replies_without_a_producer(nameserver: str, topic: str, group: str) -> None:
+    async with Producer(nameserver, group=f"{group}-q", options=ClientOptions(call_timeout=3.001)) as asker:
+        await create_topic(asker, topic)
+        consumer = make_consumer(nameserver, group)
+
+        @consumer.handler(topic)
+        async def answer(message: Message) -> None:
+            await message.reply(message.body.upper(), tags="answer", properties={"by": "me"})
+
+        async with consumer:
+            assert asker._session is not consumer._session
+            replies = await asyncio.gather(*[asker.request(topic, b"q%d" % number, timeout=20) for number in range(10)])
+        assert [reply.body for reply in replies] == [b"Q%d" % number for number in range(10)]
+        assert {(reply.tags, reply.properties["by"]) for reply in replies} == {("answer", "me")}
+
+
+async def case_a_request_that_nobody_hears_ends_early(nameserver: str, topic: str, group: str) -> None:
+    async with Producer(nameserver, group=f"{group}-q") as asker:
+        await create_topic(asker, topic)
+        async with make_consumer(nameserver, group, topic) as consumer:
+            asking = asyncio.create_task(
+                asker.request(topic, b"anybody?", timeout=PATIENCE_SECONDS, listener_timeout=0.5)
+            )
+            (question,) = await read_messages(consumer, 1, ack=False)
+            await asyncio.wait([asking], timeout=2)  # longer than nobody may be there
+            assert not asking.done()
+            await question.reply(b"me")
+            assert (await asking).body == b"me"
+        # The group is known still, but none of its members is connected.
+        with pytest.raises(NoListener, match=f"nobody listens to topic {topic}"):
+            await asker.request(topic, b"anybody?", timeout=PATIENCE_SECONDS, listener_timeout=0.5)
 
 
 async def case_requester_and_replier_may_be_one(nameserver: str, topic: str, group: str) -> None:

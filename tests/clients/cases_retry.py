@@ -43,7 +43,7 @@ class _Failing:
         return self._outcome
 
     async def wait(self, count: int) -> list[Message]:
-        """Wait until it was called so often."""
+        """Wait until it was called this often."""
         await wait_until(lambda: len(self.seen) >= count, f"{count} calls")
         return self.seen
 

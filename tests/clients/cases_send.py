@@ -465,7 +465,7 @@ class _Meter:
         self.most = max(self.most, self.now)
 
     def after_send(
-        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
     ) -> None:
         self.now -= 1
         self.done += receipt is not None
@@ -495,7 +495,7 @@ async def case_hooks_are_told_of_every_message(nameserver: str, topic: str, grou
 
     class Teller(_Meter):
         def after_send(
-            self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+            self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
         ) -> None:
             told.append((parcel.message_id, "stored" if receipt else type(error).__name__))
             raise RuntimeError("what a hook raises goes no further")

@@ -1,4 +1,4 @@
-"""Where a group begins, and where it goes on: `start` means what it says, and restarts neither lose nor repeat."""
+"""Where a group begins, and where it continues: `start` means what it says, and restarts neither lose nor repeat."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def case_a_new_group_gets_what_is_sent_right_after_its_start(nameserver: s
 
 
 async def case_a_consumer_starts_before_its_topic(nameserver: str, topic: str, group: str) -> None:
-    """It does not wait for a topic that nobody has made, and gets the first message that makes it."""
+    """It does not wait for a topic that does not exist, and gets the message that creates it."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with (
@@ -255,7 +255,7 @@ async def case_a_slow_message_holds_the_offset(nameserver: str, topic: str, grou
 
 
 async def case_an_offset_that_is_gone_is_corrected(nameserver: str, topic: str, group: str) -> None:
-    """Somebody committed an offset beyond the end; the broker says where to go on."""
+    """Somebody committed an offset beyond the end; the broker says where to continue."""
     async with Producer(nameserver, group=group) as producer:
         await create_topic(producer, topic, 1)
         (queue,) = await producer.list_queues(topic)

@@ -33,7 +33,7 @@ from tests.clients.stage import (
 
 
 async def _read_traces(session: Session, topic: str, count: int) -> list[TraceRecord]:
-    """Wait for so many records in a trace topic of this case alone."""
+    """Wait for this many records in a trace topic of this case alone."""
 
     async def read() -> list[TraceRecord]:
         return [record for message in await _read_all(session, topic) for record in decode_traces(message.body)]

@@ -48,7 +48,7 @@ class Churn:
             change.settle(wait_for_owners(list(self._members.values()), self._queues, REST_SECONDS_MAX))
 
     def change(self) -> str:
-        """Make one change, drawn by the seed, and wait for the group to be at rest; gives what it was."""
+        """Make one change, drawn by the seed, and wait for the group to be at rest; returns what it was."""
         place, kind = self._draw()
         name = self._members[place].name if place in self._members else f"a {self._places[place][0]} member"
         what = f"{len(self.history.changes)}. {name} {kind}"

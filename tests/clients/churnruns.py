@@ -21,7 +21,7 @@ QUEUES = 8
 LOCK_LIVE_MS = 4000
 ARRIVE_SECONDS_MAX = PATIENCE_S
 # Members commit every 200 ms and a handler works for some ms; the rest is for a busy machine. Between two changes of a
-# long run the group works longer than that, so that there are times in which nothing may come again.
+# long run the group works longer than that, so that there are times in which nothing may be repeated.
 WINDOW_SECONDS = 1.0
 # For runs whose changes follow each other more closely anyway.
 PATIENT_SECONDS = 5.0
@@ -47,7 +47,7 @@ class ChurnRun:
     window_s: float = WINDOW_SECONDS
 
     def has_more(self, done: int, history: History) -> bool:
-        """Is another change to be made, after so many?"""
+        """Is another change to be made, after this many?"""
         delivered = len({delivery.body for delivery in history.gather()}) if self.count else 0
         return done < self.changes and (not self.count or delivered + self.between < self.count)
 

@@ -27,7 +27,7 @@ from eruca._wire.names import RETRY_PREFIX
 
 DRAIN_SECONDS = 20.0
 LINE_MAX = 1024 * 1024
-# Ordered: every so many messages one takes so many times as long, so that a queue is wanted while its handler works.
+# Ordered: every few messages one takes several times as long, so that a queue is wanted while its handler works.
 SLOW_EVERY, SLOW_TIMES = 50, 50
 
 
@@ -137,7 +137,7 @@ def _describe(queues: Iterable[MessageQueue]) -> list[tuple[str, str, int]]:
 
 
 class Program:
-    """Answers the lines of whoever started it."""
+    """Answers the lines of the process that started it."""
 
     def __init__(self, rebalance_ms: str, lock_renew_ms: str, lock_rely_ms: str, kind: str) -> None:
         # Shorter than a user's, like all times here.

@@ -139,7 +139,7 @@ def create_topics(nameserver: str) -> None:
 
 
 def main(page: Path, nameserver: str = "") -> None:
-    """Run a page, against a broker of its own unless there is one."""
+    """Run a page, against its own broker unless there is one."""
     blocks = read_blocks(page)
     with ExitStack() as stack:
         if not nameserver:

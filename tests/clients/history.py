@@ -95,7 +95,7 @@ class History:
         raise AssertionError(f"after {seconds} s {_show('still not consumed', lost)}")
 
     def wait_for_more(self, count: int, seconds: float) -> None:
-        """Wait until handlers began so many more times, so that a change comes while the group is at work."""
+        """Wait until handlers started this many more times, so that a change comes while the group is at work."""
         before = len(self.gather())
         for _ in poll(seconds):
             more = len(self.gather()) - before
@@ -104,7 +104,7 @@ class History:
         raise AssertionError(f"only {more} more deliveries in {seconds} s, not {count}")
 
     def check(self, sent: Iterable[str]) -> Counter[str]:
-        """Assert that nothing is lost, nothing made up, and every repetition explained; gives repetitions by change."""
+        """Assert that nothing is lost, nothing made up, and every repetition explained; returns them by change."""
         deliveries = self.gather()
         wanted = set(sent)
         lost = find_lost(deliveries, wanted)
@@ -151,7 +151,7 @@ class History:
         return sum(not any(began <= delivery.began_ns <= end for began, end in excused) for delivery in self.gather())
 
     def _explain(self, earlier: Delivery, again: Delivery) -> Change | None:
-        # The last that does: where two follow each other closely, that is the one without which it had not come again.
+        # The last that does: where two follow each other closely, it is the one that caused the repetition.
         for change in reversed(self.changes):
             unsafe = earlier.done_ns is None or earlier.done_ns >= change.began_ns - self._commit_ns
             near = change.began_ns <= again.began_ns <= change.settled_ns + self._catch_up_ns

@@ -1,4 +1,4 @@
-"""A hostile peer: it plays name server and broker, knows the right answers, and gives others.
+"""A hostile peer: it plays name server and broker, knows the right answers, and returns others.
 
 One seed tells everything it does: which requests it answers rightly, what it does to the other answers, and which
 requests of its own it sends to clients that did not ask for any.
@@ -296,7 +296,7 @@ class _Connection(asyncio.Protocol):
         self._peer.remove(self)
 
     def data_received(self, data: bytes) -> None:
-        """Answer each request by itself, so that a slow answer does not hold up the others."""
+        """Answer each request separately, so that a slow answer does not hold up the others."""
         for request in self._frames.feed(data):
             if request.is_response:
                 continue
@@ -319,7 +319,7 @@ class _Connection(asyncio.Protocol):
                 await asyncio.sleep(step)
 
     def write(self, data: bytes) -> None:
-        """Send something that is no answer."""
+        """Send something that is not an answer."""
         if self._transport is not None:
             self._transport.write(data)
 

@@ -1,4 +1,4 @@
-"""Members of consumer groups in processes of their own: what each owns, what it was given, and how it ends.
+"""Members of consumer groups in separate processes: what each owns, what it was given, and how it ends.
 
 A member is a program that takes JSON lines and writes what its handlers do to a file, one line a write, so that a
 killed process leaves behind all it did. Times are those of `CLOCK_MONOTONIC`, which all processes of a machine share
@@ -82,7 +82,7 @@ class Balance:
 
 
 class Member(Protocol):
-    """A push consumer in a process of its own, whatever it is written in."""
+    """A push consumer in a separate process, whatever it is written in."""
 
     @property
     def name(self) -> str:
@@ -236,7 +236,7 @@ def read_queues(rows: Iterable[Sequence[Any]]) -> frozenset[MessageQueue]:
 
 
 class JavaMember(ProgramMember):
-    """A push consumer of the official client, in a Java process of its own."""
+    """A push consumer of the official client, in a separate Java process."""
 
     def __init__(self, peer: Peer, home: Path, name: str, settings: MemberSettings) -> None:
         times = (settings.rebalance_ms, settings.lock_renew_ms, settings.lock_rely_ms)
@@ -254,17 +254,17 @@ class JavaFeed:
         self._where = {"nameServer": cluster.name_server, "address": cluster.broker, "broker": broker_name}
 
     def create_topic(self, topic: str, queues: int) -> frozenset[MessageQueue]:
-        """Make a topic; gives its queues."""
+        """Make a topic; returns its queues."""
         self._program.ask({"do": "createTopic", **self._where, "topic": topic, "queues": queues})
         return read_queues((topic, self._broker_name, number) for number in range(queues))
 
     def start(self, topic: str, queues: int, *, keys: int, per_second: int, count: int = 0) -> None:
-        """Begin to send, so many messages or until `finish`."""
+        """Begin to send, this many messages or until `finish`."""
         request = {"topic": topic, "queues": queues, "keys": keys, "perSecond": per_second, "count": count}
         self._program.ask({"do": "load", **self._where, **request})
 
     def finish(self, seconds: float = PATIENCE_S) -> list[str]:
-        """Wait for the last message, or stop what has no end; gives the bodies the broker has taken."""
+        """Wait for the last message, or stop what has no end; returns the bodies the broker has taken."""
         (counts,) = self._program.ask({"do": "finish"}, seconds)
         return [f"{key}:{number}" for key, count in counts.items() for number in range(count)]
 
@@ -283,7 +283,7 @@ class JavaFeed:
 def wait_for_owners(
     members: Sequence[Member], expected_queues: Iterable[MessageQueue], seconds: float
 ) -> dict[MessageQueue, str]:
-    """Wait until the group is at rest with exactly one owner for each queue; gives the owners.
+    """Wait until the group is at rest with exactly one owner for each queue; returns the owners.
 
     At rest means that every member reckons with exactly these members and reads just what its balance gave it. That is
     more than one owner for each queue, which also holds in the moment before a newcomer is heard of.

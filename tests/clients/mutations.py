@@ -73,7 +73,7 @@ def change_code(rng: Random, answer: Command) -> None:
 
 
 def bend_pull(rng: Random, answer: Command) -> None:
-    """Tell a consumer to go on where it was, behind that, or nowhere; at once, so that it asks again at once."""
+    """Tell a consumer to continue where it was, behind that, or nowhere; at once, so that it asks again at once."""
     answer.code = rng.choice(
         (
             ResponseCode.SUCCESS,
@@ -311,7 +311,7 @@ def bend_frame(rng: Random, frame: bytes) -> list[Step]:
 
 
 def spoil(rng: Random, request: Command, answer: Command) -> tuple[str, list[Step]]:
-    """Do something bad to the answer of a request; gives what, and the steps that send it."""
+    """Do something bad to the answer of a request; returns what, and the steps that send it."""
     kind = rng.choice(
         ("header", "header", "code", "body", "body", "body", "json", "frame", "silence", "opaque", "late")
     )

@@ -1,4 +1,4 @@
-"""Members of consumer groups with our client, in processes of their own."""
+"""Members of consumer groups with our client, in separate processes."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class PythonMember(ProgramMember):
         return read_queues(row["told"])
 
     def terminate(self) -> int:
-        """End it as an operator does, by SIGTERM; gives the exit status."""
+        """End it as an operator does, by SIGTERM; returns the exit status."""
         return self._program.end(signal.SIGTERM)

@@ -49,7 +49,7 @@ class Run:
         }
 
     def wait(self, name: str) -> float:
-        """Wait until a case has ended; raises what it raised, and gives how many seconds it took."""
+        """Wait until a case has ended; raises what it raised, and returns how many seconds it took."""
         return self._futures[name].result()
 
     def __enter__(self) -> Self:
@@ -77,7 +77,7 @@ async def _watch_case(case: Case, nameserver: str, name: str) -> None:
 
 
 async def _wait_for_ends() -> set[asyncio.Task[Any]]:
-    """Let tasks end that are about to; gives those that do not.
+    """Let tasks end that are about to; returns those that do not.
 
     One that lost its connection gets some turns, one that was cancelled as many as it needs.
     """

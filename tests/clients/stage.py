@@ -76,7 +76,7 @@ async def wait_until(check: Callable[[], bool], what: str, seconds: float = PATI
 
 
 async def poll(ask: Callable[[], Awaitable[_Answer]], is_wanted: Callable[[_Answer], bool]) -> _Answer:
-    """Ask again and again until the answer is the wanted one; gives it."""
+    """Ask again and again until the answer is the wanted one; returns it."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_SECONDS
     while not is_wanted(answer := await ask()):
@@ -86,7 +86,7 @@ async def poll(ask: Callable[[], Awaitable[_Answer]], is_wanted: Callable[[_Answ
 
 
 async def wait_until_steady(measure: Callable[[], int]) -> int:
-    """Wait until a number has not changed for a while; gives it."""
+    """Wait until a number has not changed for a while; returns it."""
     while True:
         before = measure()
         await asyncio.sleep(_STEADY_SECONDS)
@@ -95,12 +95,12 @@ async def wait_until_steady(measure: Callable[[], int]) -> int:
 
 
 async def wait_for_queues(consumer: Consumer, count: int) -> None:
-    """Wait until a consumer has so many queues."""
+    """Wait until a consumer has this many queues."""
     await wait_until(lambda: len(consumer.queues) == count, f"{count} queues")
 
 
 async def read_messages(consumer: Consumer, count: int, *, ack: bool = True) -> list[Message]:
-    """Take so many messages from a consumer without handlers."""
+    """Take this many messages from a consumer without handlers."""
     messages: list[Message] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
         async for message in consumer:
@@ -130,7 +130,7 @@ class Collector:
         return [message.body for message in self.messages]
 
     async def wait(self, count: int, seconds: float = PATIENCE_SECONDS) -> list[bytes]:
-        """Wait for so many messages, and no more than that; gives their bodies."""
+        """Wait for this many messages, and no more than that; returns their bodies."""
         await wait_until(lambda: len(self.messages) >= count, f"{count} messages", seconds)
         assert len(self.messages) == count, self.messages
         return self.bodies
@@ -150,7 +150,7 @@ async def fetch(client: Producer | Consumer, receipt: Receipt) -> Message:
 
 
 async def fetch_queue(session: Session, queue: MessageQueue, count: int, offset: int = 0) -> list[Message]:
-    """Wait until a queue has so many messages from an offset on, which may take a moment with Java, and read them."""
+    """Wait until a queue has this many messages from an offset on, which may take a moment with Java, and read them."""
     found = await poll(lambda: read_queue(session, queue, offset), lambda found: len(found) >= count)
     return found[:count]
 
@@ -184,7 +184,7 @@ async def _pull(session: Session, queue: MessageQueue, offset: int) -> list[Mess
 
 
 async def fetch_topic(session: Session, topic: str, count: int) -> list[Message]:
-    """Wait until a topic has so many messages and read them, queue by queue; fails when it has more."""
+    """Wait until a topic has this many messages and read them, queue by queue; fails when it has more."""
 
     async def read() -> list[Message]:
         queues = await list_queues(session, topic)
@@ -204,7 +204,7 @@ async def list_queues(session: Session, topic: str) -> tuple[MessageQueue, ...]:
 
 
 async def wait_for_topic(session: Session, topic: str, queues: int) -> tuple[MessageQueue, ...]:
-    """Wait until name servers say that a topic has so many queues."""
+    """Wait until name servers say that a topic has this many queues."""
     return await poll(lambda: list_queues(session, topic), lambda found: len(found) == queues)
 
 
@@ -219,7 +219,7 @@ async def find_broker(session: Session) -> str:
 
 
 async def ask_broker(session: Session, code: RequestCode, header: Header | None = None, body: Any = None) -> Any:
-    """Ask the broker something as an operator; gives the body of its answer."""
+    """Ask the broker something as an operator; returns the body of its answer."""
     address = await find_broker(session)
     command = build_request(code, header or EmptyHeader(), body)
     return (await session.calls.ask(address, command, 10_000))[1]

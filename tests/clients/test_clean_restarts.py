@@ -50,7 +50,7 @@ class Feed:
         self._is_wanted = True
 
     async def stop(self) -> list[bytes]:
-        """Send nothing more; gives all that the broker has."""
+        """Send nothing more; returns all that the broker has."""
         self._is_wanted = False
         await self._task
         return self._sent
@@ -85,7 +85,7 @@ def check_once(sent: list[bytes], done: list[bytes]) -> None:
 
 
 async def check_nothing_is_left(make: Callable[[], Consumer], topic: str, sent: list[bytes]) -> None:
-    """Assert that the group is known to be at the end, so that nothing comes to whoever starts next."""
+    """Assert that the group is known to be at the end, so that the next one to start receives nothing."""
     async with make() as consumer:
         await wait_for_queues(consumer, QUEUES)
         assert sum(consumer._member.list_offsets(topic).values()) == len(sent)
@@ -126,7 +126,7 @@ class Restarts:
         self.done.append(message.body)
 
     async def run(self, restarts: int) -> None:
-        """Start and end a consumer so often, each time while it is at work."""
+        """Start and end a consumer this often, each time while it is at work."""
         for _ in range(restarts):
             wanted = len(self.done) + BUSY_WITH
             async with self.make():
@@ -202,7 +202,7 @@ async def test_an_end_in_the_middle_of_a_beginning_leaves_no_lock(cluster: Clust
 async def test_broadcast_consumers_restart_from_their_local_offsets(
     kind: str, restarts: int, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Two of them, each with offsets of its own, get everything once, however often they restart."""
+    """Two of them, each with its own offsets, get everything once, however often they restart."""
     topic = f"restarts-broadcast-{kind}-{restarts}"
     members = [
         Restarts(
@@ -226,7 +226,7 @@ async def test_broadcast_consumers_restart_from_their_local_offsets(
     )
 
 
-# --- consumers in processes of their own ------------------------------------------------------------------------
+# --- consumers in separate processes ------------------------------------------------------------------------
 
 
 def describe_members(cluster: Cluster, topic: str) -> MemberSettings:

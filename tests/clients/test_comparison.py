@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ class Failures:
         """A message is about to be sent."""
 
     def after_send(
-        self, parcel: object, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+        self, parcel: object, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
     ) -> None:
         """It was sent, or was not."""
         if error is not None:
@@ -107,6 +108,7 @@ class Failures:
 
 async def test_a_send_outlasts_a_broker_that_is_away(tmp_path: Path, forbid_blocking_calls: BlockBuster) -> None:
     excuse_new_files(forbid_blocking_calls)
+    assert signature(Producer).parameters["timeout"].default > 10  # which is how long it may be away
     failures = Failures()
     async with EmbeddedBroker(tmp_path) as first:
         port = int(first.address.rpartition(":")[2])

@@ -81,9 +81,9 @@ CASES = [pytest.param(name, marks=pytest.mark.whole if name in SLOW else ()) for
 
 
 def run_example(name: str, *arguments: str) -> str:
-    """Run an example; gives what it prints. It must end well, and by itself."""
+    """Run an example; returns what it prints. It must end well, and on its own."""
     environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
-    # Celery warns of much; ours leaves nothing open and says nothing beside the story.
+    # Celery prints many warnings; ours leaves nothing open and prints only the story.
     strict = [] if name in SLOW else ["-W", "error"]
     command = [sys.executable, *strict, str(EXAMPLES / f"{name}.py"), *arguments]
     run = subprocess.run(

@@ -27,7 +27,7 @@ SECONDS_MAX = PATIENCE_S
 
 
 def run_page(page: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the blocks of a page in a process of its own, which keeps its files in `home`."""
+    """Run the blocks of a page in a separate process, which keeps its files in `home`."""
     without = {key: value for key, value in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV_"))}
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.clients.guidepage", str(page), *arguments],

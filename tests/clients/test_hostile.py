@@ -191,7 +191,7 @@ async def transact(world: World) -> None:
 
 
 async def look_up(world: World) -> None:
-    """Routes, and every question of a client that is no send and no pull."""
+    """Routes, and every question of a client that is neither a send nor a pull."""
     session = Session.acquire(world.options)
     address, queue, call_s = world.peer.address, MessageQueue(BROKER, 0, TOPIC), _CALL_MS / 1000
     calls, routes = session.calls, session.routes
@@ -396,7 +396,7 @@ async def run_seed(name: str, seed: int, directory: Path) -> World:
 
 
 def find_left_overs() -> set[asyncio.Task[Any]]:
-    """Tasks that nobody ended."""
+    """Tasks that were left running."""
     return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
 
@@ -420,7 +420,7 @@ async def test_a_hostile_server_gets_nothing_but_errors_of_ours(
             errors += world.errors
             faults += [f"seed {seed}: {fault}" for fault in world.faults]
         if left := find_left_overs():
-            await asyncio.wait(left, timeout=5)  # some end by themselves, now that the servers are gone
+            await asyncio.wait(left, timeout=5)  # some end on their own, now that the servers are gone
         gc.collect()
         among = f"one of the seeds {some[0]} to {some[-1]}"
         faults += [f"{among} left {task}" for task in find_left_overs()]

@@ -60,7 +60,7 @@ def test_java_members_share_queues_and_heal(order: str, peer: Peer, eruca: Eruca
             history.add(members[name])
 
         def rest() -> dict[str, int]:
-            """Wait until the group is at rest; enters it as settled and gives how many queues each member has."""
+            """Wait until the group is at rest; enters it as settled and returns how many queues each member has."""
             owners = wait_for_owners(list(members.values()), queues, REST_SECONDS_MAX)
             change.settle(owners)
             assert all(member.queues() == {q for q in queues if owners[q] == name} for name, member in members.items())

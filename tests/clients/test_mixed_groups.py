@@ -93,7 +93,7 @@ class FarBroker(JavaProcess):
 
 @pytest.mark.whole
 def test_mixed_group_of_a_machine_room_has_the_queues_of_its_room(peer: Peer, tmp_path: Path) -> None:
-    """A topic in two rooms: whoever is for one has its queues only, and whoever is for both has all."""
+    """A topic in two rooms: a member for one room has only its queues, a member for both has all."""
     topic = "rooms"
     with ExitStack() as stack:
         near = stack.enter_context(ErucaCluster(tmp_path / "near", {**SETTINGS, "brokerName": NEAR}))
@@ -120,7 +120,7 @@ def test_mixed_group_of_a_machine_room_has_the_queues_of_its_room(peer: Peer, tm
 
 
 def test_mixed_group_by_config_keeps_to_what_is_written(peer: Peer, eruca: ErucaCluster, tmp_path: Path) -> None:
-    """What a member has that is gone waits for it, and for nobody else."""
+    """The queues of a member that is gone wait for it, and for no other."""
     topic = "config"
     java = MemberSettings(eruca.name_server, "group-config", topic, f"config {BROKER_NAME} 0 1 2 3 4", work_ms=2)
     python = replace(java, strategy=f"config {BROKER_NAME} 5 6 7")
@@ -163,7 +163,7 @@ def test_listener_hears_of_every_change_that_java_members_make(peer: Peer, eruca
         listener = stack.enter_context(PythonMember(tmp_path, "listener", settings))
 
         def rest(*others: Member) -> int:
-            """Wait until the group is at rest and the listener knows it; gives how many queues it was told of."""
+            """Wait until the group is at rest and the listener knows it; returns how many queues it was told of."""
             owners = wait_for_owners([listener, *others], queues, REST_SECONDS_MAX)
             mine = {queue for queue, owner in owners.items() if owner == "listener"}
             for _ in poll(REST_SECONDS_MAX):

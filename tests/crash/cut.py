@@ -1,4 +1,4 @@
-"""A last record that was cut off at every byte, with every kind of rest behind the cut.
+"""A last record that was cut off at every byte, with every kind of rest after the cut.
 
 The earlier records stay, the cut one goes, and the store writes on over it without anything coming back.
 """

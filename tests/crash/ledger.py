@@ -40,7 +40,7 @@ class Stored:
 
     @property
     def end(self) -> int:
-        """Position behind the record."""
+        """Position after the record."""
         return self.position + len(self.data)
 
     @property
@@ -67,7 +67,7 @@ class Ledger:
     written_end: int = 0
     # Retention may have deleted everything before this.
     start_max: int = 0
-    # For each queue, the offset behind the last acknowledged message: never given to another message.
+    # For each queue, the offset after the last acknowledged message: never given to another message.
     offsets: dict[QueueKey, int] = field(default_factory=dict)
     # Where damage was found already: it stays in the log, so later walks find it again.
     known_damage: list[Damage] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Damage in the middle of the log, with good records behind it.
+"""Damage in the middle of the log, with good records after it.
 
 Whatever is hit, the records after it stay readable, each once and at its own offset; the damage is reported, logged,
 and listed by `verify_store`.

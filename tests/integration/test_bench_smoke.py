@@ -219,7 +219,7 @@ def test_a_change_is_measured_in_turns_with_an_earlier_checkout(tmp_path: Path) 
     assert order == ["now", "before", "before", "now"] * (ROUNDS // 2)
     assert slower.is_met is False
     assert run.measure_beside_before("b", "messages/s", measure("now", 98), measure("before", 100)).is_met
-    # Of what is no rate, less is better.
+    # Of what is not a rate, less is better.
     assert run.measure_beside_before("c", "ms", measure("now", 102), measure("before", 100)).is_met
     assert run.measure_beside_before("d", "ms", measure("now", 104), measure("before", 100)).is_met is False
 

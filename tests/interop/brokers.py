@@ -1,7 +1,7 @@
 """The two systems every client case runs against: a freshly started Eruca, and the official Java servers.
 
-Both are a name server and a broker on loopback ports of their own, with the same settings. Whatever a case does it does
-in topics and groups with names of its own, so that one start serves a whole session.
+Both are a name server and a broker on their own loopback ports, with the same settings. Whatever a case does it does
+in topics and groups with its own names, so that one start serves a whole session.
 """
 
 from __future__ import annotations

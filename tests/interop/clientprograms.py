@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 def build_go() -> list[str]:
-    """Compile the Go program, unless an earlier run did; gives its command."""
+    """Compile the Go program, unless an earlier run did; returns its command."""
     expect_need("go")
 
     def build(folder: Path) -> None:
@@ -46,7 +46,7 @@ def build_go() -> list[str]:
 
 
 def install_node() -> list[str]:
-    """Install the Node client as locked, unless an earlier run did; gives the command of our program."""
+    """Install the Node client as locked, unless an earlier run did; returns the command of our program."""
     expect_need("node")
 
     def build(folder: Path) -> None:
@@ -115,7 +115,7 @@ class ClientProgram(JavaProgram):
 
 
 class Stage:
-    """One case: topics and groups with names of its own, and whatever it starts is stopped when it ends."""
+    """One case: topics and groups with its own names, and whatever it starts is stopped when it ends."""
 
     def __init__(self, program: ClientProgram, case: str) -> None:
         self.program = program
@@ -137,7 +137,7 @@ class Stage:
         return f"{self._prefix}-{what}{self._names}"
 
     def start(self, action: str, **fields: Any) -> str:
-        """Start a client; gives the name to ask for it by."""
+        """Start a client; returns the name to ask for it by."""
         name = self.make_name("client")
         self.ask(action, name=name, **fields)
         self._running.append(name)
@@ -156,11 +156,11 @@ class Stage:
     # -- what both programs know -------------------------------------------------------------------------------------
 
     def start_producer(self, **fields: Any) -> Sender:
-        """A producer in a group of its own."""
+        """A producer in its own group."""
         return Sender(self, self.start("startProducer", **{"group": self.make_name("group"), **fields}))
 
     def start_consumer(self, *topics: str, **fields: Any) -> Receiver:
-        """A push consumer; from the first offset and in a group of its own, unless told otherwise."""
+        """A push consumer; from the first offset and in its own group, unless told otherwise."""
         given = {"group": self.make_name("group"), "expression": "*", **fields}
         return Receiver(self, self.start("startConsumer", topics=list(topics), **given))
 
@@ -171,7 +171,7 @@ class Stage:
             assert time.monotonic() < deadline, f"still not: {what}"
 
     def wait_for_bodies(self, consumers: Sequence[Receiver], bodies: Sequence[str]) -> dict[str, list[str]]:
-        """Wait until consumers have all of some bodies between them; gives what each has, by its name."""
+        """Wait until consumers have all of some bodies between them; returns what each has, by its name."""
         rows = self.ask("awaitBodies", names=[consumer.name for consumer in consumers], bodies=list(bodies))
         shares: dict[str, list[str]] = {consumer.name: [] for consumer in consumers}
         for row in rows:
@@ -209,7 +209,7 @@ class Sender:
         self.name = name
 
     def send(self, *messages: Row, mode: str = "sync") -> list[Row]:
-        """Send messages; gives what the broker answered, nothing for oneway and one row for a batch."""
+        """Send messages; returns what the broker answered, nothing for oneway and one row for a batch."""
         return self._stage.ask("send", name=self.name, mode=mode, messages=list(messages))
 
     def stop(self) -> None:
@@ -225,7 +225,7 @@ class Receiver:
         self.name = name
 
     def wait(self, count: int, seconds: float = ARRIVE_SECONDS_MAX) -> list[Row]:
-        """Wait until so many messages have come in all; gives them in the order of the listener's calls."""
+        """Wait until this many messages have arrived in all; returns them in the order of the listener's calls."""
         return self._stage.ask("await", seconds=seconds, name=self.name, count=count)
 
     def list(self) -> list[Row]:

@@ -57,7 +57,7 @@ _JVM_FLAGS = [
 ]
 # Below the range the kernel gives to outgoing connections, so that none of those takes a port we looked at.
 _PORTS = range(20_000, 32_000)
-# Those found last: whoever asked may not have taken them yet.
+# Those found last: the caller may not have bound them yet.
 _PORTS_KEPT = 500
 # By port: what says to other test runs that it is taken, though nobody listens there yet.
 _PORTS_FOUND: dict[int, socket.socket] = {}
@@ -178,7 +178,7 @@ def _claim_port(port: int) -> socket.socket:
     """Take a port before other test runs that look for one. Raises OSError when one of them has it."""
     claim = socket.socket(socket.AF_UNIX)
     try:
-        claim.bind(f"\0eruca-tests-port-{port}")  # a name that is no file, and gone with the process
+        claim.bind(f"\0eruca-tests-port-{port}")  # a name that is not a file, and gone with the process
     except OSError:
         claim.close()
         raise
@@ -189,7 +189,7 @@ def _claim_port(port: int) -> socket.socket:
 
 
 class JavaProcess:
-    """A Java process of ours; every line it prints goes to a file and wakes whoever waits for it."""
+    """A Java process of ours; every line it prints goes to a file and wakes the task that waits for it."""
 
     def __init__(self, command: Sequence[str], log: Path, *, talks: bool = False) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +229,7 @@ class JavaProcess:
         return self._process.pid
 
     def wait_for(self, wanted: Callable[[str], bool], seconds: float, *, start: int = 0) -> int:
-        """Wait for a line; gives its number. A process that ends or is silent for too long is an error."""
+        """Wait for a line; returns its number. A process that ends or is silent for too long is an error."""
         deadline = time.monotonic() + seconds
         with self._printed:
             while True:
@@ -259,14 +259,14 @@ class JavaProcess:
         return PeerError(f"{self.log.stem} (pid {self.pid}) {what}; it printed last:\n{tail}")
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end; gives the exit status. Safe to call again."""
+        """Send a signal and wait for the end; returns the exit status. Safe to call again."""
         if self._process.poll() is None:
             self.lines_before_end = len(self.lines)
             self._process.send_signal(with_signal)
         return self.wait()
 
     def wait(self, seconds: float = STOP_SECONDS_MAX) -> int:
-        """Wait for the process to end by itself; one that does not is killed and reported."""
+        """Wait for the process to end on its own; one that does not is killed and reported."""
         try:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -376,7 +376,7 @@ class JavaBroker(JavaProcess):
         return f"{LOOPBACK}:{self.port}"
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end; gives the exit status. Safe to call again.
+        """Send a signal and wait for the end; returns the exit status. Safe to call again.
 
         Each of its two listeners ends as soon as a connection ends, otherwise within three seconds: so each gets some,
         one for each of its threads and more.
@@ -441,7 +441,7 @@ class StoreClient(JavaProgram):
 
     @contextmanager
     def connect(self, broker: JavaBroker, group: str = "InteropReader") -> Iterator[Link]:
-        """A link to a broker, with a client instance of its own."""
+        """A link to a broker, with its own client instance."""
         self._links += 1
         link = Link(self, f"{broker.name}-{self._links}")
         link.ask("connect", nameServer=broker.name_server, broker=broker.name, address=broker.address, group=group)
@@ -474,7 +474,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Dump:
-    """What a broker serves: the first offset and the one behind the last by queue, and the messages in order."""
+    """What a broker serves: the first offset and the one after the last by queue, and the messages in order."""
 
     bounds: dict[tuple[str, int], tuple[int, int]]
     messages: list[dict[str, Any]]

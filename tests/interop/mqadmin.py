@@ -171,7 +171,7 @@ def _is_idle_retry(item: Any) -> bool:
 
 
 def find_differences(sides: tuple[Side, Side], *asks: Ask) -> str:
-    """Ask both one thing after the other; gives what differs as text. Java answers each, unless it is silent."""
+    """Ask both one thing after the other; returns what differs as text. Java answers each, unless it is silent."""
     differences = []
     for ask in asks:
         eruca, java = (side.wait_for_answer(ask) for side in sides)

@@ -13,8 +13,10 @@ import pytest
 from eruca import ClientOptions, Consumer, Producer
 from eruca._wire.signature import Credentials
 from eruca.errors import ErucaError
+from tests.interop.brokers import SETTINGS, Cluster, ErucaCluster
 from tests.interop.clientprograms import ClientProgram, Stage, build_go
 from tests.interop.guarded import (
+    ACCOUNTS,
     GROUP,
     REFUSED,
     TOPIC,
@@ -59,7 +61,7 @@ def mqadmin(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ja
         yield program
 
 
-def ask(program: JavaProgram, cluster: Guarded, what: str, who: str, **fields: Any) -> str:
+def ask(program: JavaProgram, cluster: Cluster, what: str, who: str, **fields: Any) -> str:
     """Do something with an account; gives the result, or the refusal."""
     account = WHO[who]
     if account is not None:
@@ -112,6 +114,19 @@ def test_java_consumer_and_retries(both: tuple[Guarded, Guarded], accounts: Java
     """A push consumer sends heartbeats, asks for members and offsets, pulls and commits: all of it signed."""
     for cluster in both:
         assert ask(accounts, cluster, "consume", "billing") != "null"
+
+
+def test_java_client_of_a_name_server_with_accounts(accounts: JavaProgram, tmp_path: Path) -> None:
+    """Java's client signs its requests to name servers too, though Java's name servers do not care."""
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(ACCOUNTS + "brokerRemoteAddresses:\n- 127.0.0.1\n")
+    with ErucaCluster(tmp_path / "up", {**SETTINGS, "aclEnable": "true", "aclFile": path}) as cluster:
+        assert ask(accounts, cluster, "createTopic", "admin") == "created"
+        assert ask(accounts, cluster, "send", "shop") == "SEND_OK"
+        assert ask(accounts, cluster, "consume", "billing") == "send by shop"
+        assert "No route info of this topic" in ask(accounts, cluster, "send", "wrong secret")
+        # From here brokers need no account, and they may look up routes; but they do not send.
+        assert ask(accounts, cluster, "send", "nobody") == f"1 {REFUSED}No accessKey is configured"
 
 
 # --- mqadmin ----------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def list_bodies(address: str, *arguments: str) -> list[str]:
 
 
 def send(address: str, topic: str, *arguments: str, stored: int) -> list[dict[str, Any]]:
-    """Send, and wait until the topic has so many: Java's broker stores first and puts into queues a moment later."""
+    """Send, and wait until the topic has this many: Java's broker stores first and puts into queues a moment later."""
     rows = run(address, "send", topic, *arguments)
     assert any(len(list_bodies(address, topic, "--from", "earliest")) >= stored for _ in poll(ARRIVE_SECONDS_MAX))
     return rows

@@ -1,6 +1,6 @@
 """Two brokers and two name servers: what the official Java client notices when one is gone, and when it is back.
 
-Every server is a process of its own, killed without warning. The producer sends all the time, and a send counts as
+Every server is a separate process, killed without warning. The producer sends all the time, and a send counts as
 failed when the client's own retries did not save it.
 """
 
@@ -63,7 +63,7 @@ class Server(JavaProcess):
 
 
 class Home:
-    """Starts servers below a folder, on ports of their own, and ends what is left of them."""
+    """Starts servers below a folder, on their own ports, and ends what is left of them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -126,19 +126,19 @@ class Producer:
         return row
 
     def wait_until(self, is_so: Callable[[dict[str, Any]], bool], seconds: float = RESUME_SECONDS_MAX) -> float:
-        """Ask until something is so; gives how many seconds it took."""
+        """Ask until something is so; returns how many seconds it took."""
         began = time.monotonic()
         while not is_so(row := self.status()):
             assert time.monotonic() - began < seconds, row
         return time.monotonic() - began
 
     def wait_for_more(self, broker: str, more: int = 100) -> float:
-        """Wait until a broker took so many more messages."""
+        """Wait until a broker took this many more messages."""
         start = self.status()["taken"].get(broker, 0)
         return self.wait_until(lambda row: row["taken"].get(broker, 0) >= start + more)
 
     def stop(self) -> dict[str, Any]:
-        """Stop; gives what happened in all."""
+        """Stop; returns what happened in all."""
         row: dict[str, Any] = self._java.ask({"do": "stop", "name": self._name})[0]
         return row
 

@@ -341,7 +341,7 @@ def test_broadcast_reaches_every_consumer(go: Stage) -> None:
         assert list_bodies(consumer.wait(12)) == list_bodies(messages)
 
 
-# Not in the slice: now and then the Go client loses its last commit to Java's broker, and messages come again.
+# Not in the slice: now and then the Go client loses its last commit to Java's broker, and messages are delivered again.
 @pytest.mark.whole
 def test_consumer_goes_on_where_its_group_stopped(go: Stage) -> None:
     topic = go.make_topic(queues=2)
@@ -466,7 +466,7 @@ def test_pull_at_the_end_is_held_and_then_told_of_nothing(go: Stage) -> None:
 
 
 async def wait_for_commits(stage: Stage, group: str, topic: str, count: int) -> None:
-    """Wait until a group has committed so many messages: the client does not wait for the broker's word when it ends,
+    """Wait until a group has committed this many messages: the client does not wait for the broker's word when it ends,
     and Java's broker may answer the next one's question first.
     """
     async with PullConsumer(stage.cluster.name_server, group=group, auto_commit=False) as looker:

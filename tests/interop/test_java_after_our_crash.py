@@ -41,7 +41,7 @@ REPEATED = "Maybe try to build consume queue repeatedly"
 
 
 def run_writer_until_killed(root: Path, port: int) -> int:
-    """Let a process append, kill it while it does; gives how many appends had returned."""
+    """Let a process append, kill it while it does; returns how many appends had returned."""
     command = [sys.executable, "-m", "tests.interop.crashing_writer", str(root), str(port)]
     acknowledged = 0
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "src")}

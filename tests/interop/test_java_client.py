@@ -27,7 +27,7 @@ FindFacts = Callable[[str], Facts]
 def find_facts(
     cluster: Cluster, peer: Peer, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[FindFacts]:
-    """Begin all cases that this run wants of this cluster; gives what one of them found."""
+    """Begin all cases that this run wants of this cluster; returns what one of them found."""
     wanted = [name for kind, name in map(_read_parameters, request.session.items) if kind == cluster.kind]
     with ExitStack() as stack:
 

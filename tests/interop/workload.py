@@ -127,7 +127,7 @@ class Workload:
         return message
 
     def append_batch(self, messages: list[Record]) -> None:
-        """Append messages behind one another, all stored at one time."""
+        """Append messages after one another, all stored at one time."""
         self.messages += self.store.append_batch(messages)
         self.clock.advance(TICK_MS)
 

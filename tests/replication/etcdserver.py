@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -26,9 +27,11 @@ FAST = ("--heartbeat-interval", "20", "--election-timeout", "200")
 class EtcdServer:
     """One etcd process; it can be stopped, frozen and started again on the same data."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, context: ssl.SSLContext | None = None) -> None:
+        """With `context`, by which it can be reached, its port is TLS; the options say with which files."""
         self._folder = folder
-        self._options = options or FAST
+        self._options = (*FAST, *options)
+        self._context = context
         self._port, peer_port = find_ports(), find_ports()
         self._peer = f"http://127.0.0.1:{peer_port}"
         # All servers of its cluster, by name.
@@ -38,7 +41,7 @@ class EtcdServer:
     @property
     def endpoint(self) -> str:
         """Where clients find it."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"{'http' if self._context is None else 'https'}://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
         """Start it and wait until it is healthy."""
@@ -80,7 +83,8 @@ class EtcdServer:
         return (self._folder / "etcd.log").read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def _is_healthy(self) -> bool:
-        with suppress(OSError, ValueError), urlopen(f"{self.endpoint}/health", timeout=1) as answer:
+        url = f"{self.endpoint}/health"
+        with suppress(OSError, ValueError), urlopen(url, timeout=1, context=self._context) as answer:
             return str(json.loads(answer.read()).get("health")) == "true"
         return False
 

@@ -51,20 +51,20 @@ class Damage:
     """Corrupts the calls of a member, as an unprotected network may."""
 
     def __init__(self, broker: FakeBroker, seed: int) -> None:
-        client = broker.driver._client
+        gateway = broker.driver._client._gateway
         self._random = random.Random(seed)
         # The part of calls and of answers in which a bit is turned.
         self.rate = 0.0
         # Keys: corrupts each value that is written, once for each key here.
         self.targets: list[str] = []
         self.count = 0
-        self._post = client._post
-        client._post = self.post  # type: ignore[method-assign]
+        self._post = gateway._post
+        gateway._post = self.post  # type: ignore[method-assign]
 
-    async def post(self, url: str, content: bytes) -> tuple[int, bytes]:
+    async def post(self, url: str, content: bytes, token: str) -> tuple[int, bytes]:
         if self.targets and url.endswith("/txn"):
             content = self._damage_puts(content)
-        status, found = await self._post(url, self._damage(content))
+        status, found = await self._post(url, self._damage(content), token)
         return status, self._damage(found)
 
     def _damage_puts(self, content: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""A client of Spark Connect, in a process of its own: one process has either a client or a Spark.
+"""A client of Spark Connect, in a separate process: one process has either a client or a Spark.
 
 It is told what to do by one argument in JSON, starts a server of its own, and prints what it saw as JSON.
 """

@@ -27,7 +27,7 @@ def name_topic(stem: str = "topic") -> str:
 
 
 def run(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Do something asynchronous in a loop of its own."""
+    """Do something asynchronous in its own loop."""
     return asyncio.run(work)
 
 
@@ -50,7 +50,7 @@ def send(
     queues: int = 4,
     compress: bool = False,
 ) -> dict[int, int]:
-    """Send messages (or so many numbered ones, `message-0`...), spread over the queues or all to one.
+    """Send messages (or this many numbered ones, `message-0`...), spread over the queues or all to one.
 
     Makes the topic if there is none. Gives how many each queue got.
     """

@@ -34,7 +34,7 @@ def read_numbers(cluster: Cluster, **options: Any) -> list[int]:
 
 
 def wait_for_next_millisecond() -> int:
-    """Wait until the clock has moved on; gives a time that lies between what was before and what comes after."""
+    """Wait until the clock has moved on; returns a time that lies between what was before and what comes after."""
     begin = time.time_ns() // 1_000_000
     while (now := time.time_ns() // 1_000_000) < begin + 3:
         pass

@@ -153,7 +153,7 @@ def read_files(directory: Path) -> dict[str, bytes]:
 
 
 def compare_derived(ours: Path, theirs: Path, *, only_written: bool = False) -> tuple[int, int]:
-    """Assert that consume queues and index of two stores are the same bytes; gives how many files of each there are.
+    """Assert that consume queues and index of two stores are the same bytes; returns how many files of each there are.
 
     Queues are compared by name. An index file is named after the moment it was made, so the files are compared in their
     order, which is that of the first positions in them. With `only_written` segments without an entry do not count:

@@ -58,7 +58,7 @@ class Sink:
         return writer.option("checkpointLocation", str(self.checkpoint)).start()
 
     def run(self, frame: Any) -> list[dict[str, Any]]:
-        """Read what is available now; gives the progress of each batch that had rows."""
+        """Read what is available now; returns the progress of each batch that had rows."""
         query = self.write(frame, availableNow=True)
         finish(query)
         return [dict(json.loads(each.json)) for each in query.recentProgress if each.numInputRows]
@@ -112,7 +112,7 @@ class Sink:
 
 
 def finish(query: Any, timeout_s: float = PATIENCE_S) -> None:
-    """Wait for a query that ends by itself. Raises what it failed with."""
+    """Wait for a query that ends on its own. Raises what it failed with."""
     try:
         assert query.awaitTermination(timeout_s), f"the query has not ended after {timeout_s} s: {query.status}"
     finally:
@@ -128,7 +128,7 @@ def wait_for(check: Callable[[], bool], describe: Callable[[], object], timeout_
 
 
 def wait_for_next_ms() -> int:
-    """Wait until the clock goes on; gives the time, which is later than that of all that was stored before."""
+    """Wait until the clock advances; returns the time, which is later than that of all that was stored before."""
     before = time.time_ns() // 1_000_000
     wait_for(lambda: time.time_ns() // 1_000_000 > before, lambda: "the clock stands still")
     return time.time_ns() // 1_000_000

@@ -44,7 +44,7 @@ def test_a_run_adds_what_is_new(spark: Any, cluster: Cluster, tmp_path: Path) ->
     summary = archive_topics(spark, cluster, tmp_path / "a", first, second)
     assert (summary.rows, summary.bad, summary.warnings) == (26, {}, [])
     assert summary.bytes == sum(len(b"body-%d" % n) for n in range(20)) + 6 * len(b"message-0")
-    assert summary.first_ms is not None and summary.first_ms <= summary.last_ms
+    assert summary.first is not None and summary.last is not None and summary.first <= summary.last
     again = archive_topics(spark, cluster, tmp_path / "a", first, second)
     assert (again.rows, again.as_dict()["badRecords"]) == (0, 0)
     send(cluster, first, [b"later-%d" % n for n in range(5)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_what_is_lost_doubled_and_late_is_found(spark: Any) -> None:
 def test_nothing_is_claimed_without_traces(spark: Any) -> None:
     stored = make_messages(spark, {}, {})
     none = parse_traces(make_traces(spark))
-    assert compare_messages(stored, none, find_deliveries(none), settled_ms=2**60).count() == 0
+    assert compare_messages(stored, none, find_deliveries(none), late_ms=MINUTE, settled_ms=2**60).count() == 0
 
 
 def test_transactions_are_told_by_half_and_op_records(spark: Any) -> None:
@@ -178,7 +179,7 @@ def test_the_job_compares_what_clients_traced(spark: Any, cluster: Cluster, tmp_
     assert run(work()) == 14
     # Traces are all in their topic when producer and consumer are closed.
     wanted = MessageInput(access=Access(cluster.name_server), topics=(topic,))
-    summary = run_audit(spark, wanted, str(tmp_path / "a"), trace_topic=traces, settle_ms=0, late_ms=10**9)
+    summary = run_audit(spark, wanted, str(tmp_path / "a"), trace_topic=traces, settle=0, late=timedelta(days=10))
     assert summary.rows == 14
     assert summary.facts["trace records"] == 14 + 2 * 14
     assert {name: summary.facts[name] for name in ("lost", "stored twice", "not consumed", "consumed twice")} == {
@@ -188,7 +189,7 @@ def test_the_job_compares_what_clients_traced(spark: Any, cluster: Cluster, tmp_
         "consumed twice": 0,
     }
     # All of them are late for one who has no patience at all.
-    summary = run_audit(spark, wanted, str(tmp_path / "b"), trace_topic=traces, settle_ms=0, late_ms=-(10**9))
+    summary = run_audit(spark, wanted, str(tmp_path / "b"), trace_topic=traces, settle=0, late=0)
     assert summary.facts["late"] == 14
     with (tmp_path / "b" / "findings.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

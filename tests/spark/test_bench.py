@@ -1,4 +1,4 @@
-"""`make bench ONLY=spark` runs and gives the document its readers expect; how fast anything is does not matter here."""
+"""`make bench ONLY=spark` runs and writes the document that readers expect; speed does not matter here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eruca demo --spark`, which is `make demo`: it ends by itself, and its figures agree or it fails."""
+"""`eruca demo --spark`, which is `make demo`: it ends on its own, and its figures agree or it fails."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_tour_ends_by_itself_with_table_and_chart(tmp_path: Path) -> None:
     behind = re.findall(r"│ orders │ \S+ +│ +\d+ │ +(\d+) │ +(\d+) │ +(\d+) │", said)
     assert sum(int(offset) for offset, _, _ in behind) == 404
     assert all(offset == end and lag == "0" for offset, end, lag in behind)
-    total = re.search(r"Spark's revenue is what was sent, hour by hour: ([\d.,]+) in 400 orders", said)
+    total = re.search(r"Spark's revenue matches what was sent, hour by hour: ([\d.,]+) in 400 orders", said)
     assert total is not None
     cents = sum(int(money.replace(",", "").replace(".", "")) for _, money, _ in rows)
     assert cents == int(total[1].replace(",", "").replace(".", ""))

@@ -42,7 +42,7 @@ STORIES: dict[str, list[str]] = {
 
 
 def run_example(name: str, *arguments: str) -> list[str]:
-    """Run an example; gives the lines it prints. It must end well, and by itself."""
+    """Run an example; returns the lines it prints. It must end well, and on its own."""
     without = {key: value for key, value in os.environ.items() if key not in ("NAMESRV_ADDR", "PYTHONPATH")}
     run = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],

@@ -114,7 +114,7 @@ def test_damaged_queues_and_index(spark: Any, tmp_path: Path) -> None:
         "Bills/0: offset 7: position 12, size",
         "Bills/0: offset 9: tags code 4711 instead of",
         f"{first.name}: entry 5: no record with such a key",
-        f"{first.name}: entry 9: its chain goes on at entry 8 instead of",
+        f"{first.name}: entry 9: its chain continues at entry 8 instead of",
         f"{second.name}: slot 3 leads to entry 17",
     ):
         assert says in text, says

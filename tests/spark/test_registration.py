@@ -11,7 +11,7 @@ import eruca.spark
 import pyspark_rocketmq
 import pyspark_rocketmq_store
 
-# Spark does it so in a process of its own, when the first source is asked for that it does not know.
+# Spark does it so in a separate process, when the first source is asked for that it does not know.
 _LOOK_UP = """
 import io
 from pyspark.sql.worker import lookup_data_sources

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +101,12 @@ def test_a_bound_on_the_rate_holds(spark: Any) -> None:
 
 
 def test_an_id_is_made_of_what_is_sent_and_where_to() -> None:
-    one = MessageInput(access=Access("a:1"), topics=("t",), until_ms=5)
+    one = MessageInput(access=Access("a:1"), topics=("t",), until=datetime.fromtimestamp(5, UTC))
     assert name_replay(one, ReplayOptions(topic="x", rate=1)) == name_replay(one, ReplayOptions(topic="x", rate=2))
     others = [ReplayOptions(topic="y"), ReplayOptions(topic="x", keys=["k"]), ReplayOptions(topic="x", name="again")]
     names = {name_replay(one, each) for each in (ReplayOptions(topic="x"), *others)}
-    names.add(name_replay(MessageInput(access=Access("a:1"), topics=("t",), until_ms=6), ReplayOptions(topic="x")))
+    later = replace(one, until=datetime.fromtimestamp(6, UTC))
+    names.add(name_replay(later, ReplayOptions(topic="x")))
     assert len(names) == 5
     with pytest.raises(ConfigError, match="no messages are selected"):
         complete_input(MessageInput(access=Access("a:1")), ReplayOptions())
@@ -122,7 +125,7 @@ def test_a_replay_adds_nothing_when_it_is_run_again(spark: Any, cluster: Cluster
     send(cluster, source, [Outgoing(b"old-%d" % n, keys=[f"k{n}"]) for n in range(20)])
     run_archive(spark, archive, access=access, topics=[source])
     send(cluster, source, [Outgoing(b"new-%d" % n, keys=[f"k{n}"]) for n in range(10)])
-    wanted = MessageInput(archive=archive, access=access, topics=(source,), until_ms=2**42)
+    wanted = MessageInput(archive=archive, access=access, topics=(source,), until=datetime(2100, 1, 1, tzinfo=UTC))
     options = ReplayOptions(topic=target)
     assert run_replay(spark, wanted, ReplayOptions(topic=target, dry_run=True), access).rows == 30
     assert read_topic(spark, cluster, target) == []
@@ -151,7 +154,7 @@ def test_nothing_to_replay_is_no_error(spark: Any, eruca_cluster: ErucaCluster) 
     create_topic(eruca_cluster, target, 1)
     access = Access(eruca_cluster.name_server)
     summary = run_replay(spark, MessageInput(access=access, topics=(source,)), ReplayOptions(topic=target), access)
-    assert (summary.rows, summary.bytes, summary.first_ms, summary.bad) == (0, 0, None, {})
+    assert (summary.rows, summary.bytes, summary.first, summary.bad) == (0, 0, None, {})
 
 
 @pytest.mark.whole

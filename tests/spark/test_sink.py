@@ -34,7 +34,7 @@ def write(frame: Any, cluster: Cluster, topic: str | None = None, **options: obj
 
 
 def read(cluster: Cluster, topic: str, count: int) -> list[dict[str, Any]]:
-    """The rows of a topic as soon as there are so many: Java's dispatch comes a moment after its answer."""
+    """The rows of a topic as soon as there are this many: Java's dispatch comes a moment after its answer."""
 
     async def wait() -> list[dict[str, Any]]:
         loop = asyncio.get_running_loop()

@@ -254,5 +254,5 @@ def test_large_and_small_messages_mixed(cluster: Cluster) -> None:
 def test_a_group_that_no_broker_knows_is_named(cluster: Cluster) -> None:
     topic = name_topic("group")
     send(cluster, topic, 3)
-    # Both make groups by themselves unless they are told not to.
+    # Both create groups automatically unless they are told not to.
     assert len(read_rows(cluster, subscribe=topic, consumerGroup=name_topic("own-group"))) == 3

@@ -1,4 +1,4 @@
-"""A broker is killed while a task reads from it, and comes back: the task goes on where it was."""
+"""A broker is killed while a task reads from it, and comes back: the task continues where it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Java broker as cautious operators run it: no SQL92, no groups and no topics made by themselves."""
+"""A Java broker as cautious operators run it: no SQL92, no groups and no topics created automatically."""
 
 from __future__ import annotations
 

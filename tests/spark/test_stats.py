@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def test_the_job_writes_tables_charts_and_a_page(spark: Any, cluster: Cluster, t
     queues = create_topic(cluster, topic, 2)
     send(cluster, topic, [Outgoing(b"x" * 10, tags="a") for _ in range(30)], queue=0)
     commit_group(cluster, group, {queues[0]: 10})
-    wanted = MessageInput(access=Access(cluster.name_server), topics=(topic,), since_ms=0)
+    wanted = MessageInput(access=Access(cluster.name_server), topics=(topic,), since=datetime.fromtimestamp(0, UTC))
     summary = run_stats(spark, wanted, str(tmp_path / "report"), trace_topic=name_topic("no-traces"))
     assert (summary.rows, summary.bytes, summary.bad) == (30, 300, {})
     with (tmp_path / "report" / "traffic-by-day.csv").open(encoding="utf-8") as file:

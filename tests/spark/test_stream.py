@@ -1,4 +1,4 @@
-"""Streams from topics: what they read, where they begin, and how they go on."""
+"""Streams from topics: what they read, where they begin, and how they continue."""
 
 from __future__ import annotations
 

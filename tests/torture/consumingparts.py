@@ -15,7 +15,7 @@ _NEVER = 99
 
 
 class Retries(Part):
-    """Messages that fail come again as often as they fail, or are among the dead letters.
+    """Messages that fail are delivered again as often as they fail, or become dead letters.
 
     Handlers do it in one group; in another every message is given back by hand, so that it is known which of that was
     acknowledged.
@@ -97,7 +97,7 @@ class Retries(Part):
         return min(self._came_by_hand.total(), self._done.total())
 
     def count_under_way(self) -> int:
-        """Messages that will come again."""
+        """Messages that will be delivered again."""
         return len(self._list_missing()) + len(self._list_missing_by_hand())
 
     async def settle(self) -> None:

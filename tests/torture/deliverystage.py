@@ -93,7 +93,7 @@ class Part:
         """The broker is up again."""
 
     async def settle(self) -> None:
-        """Wait until everything that must come has come; nothing new is begun any more."""
+        """Wait until everything that must come has come; nothing new is started."""
 
     async def check(self) -> None:
         """Hold what the broker has against the ledger."""

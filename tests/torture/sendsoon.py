@@ -1,7 +1,7 @@
 """`make torture ONLY=send-soon`: a program that sends in the background as fast as it can uses bounded memory.
 
 A million messages go through `await producer.send_soon(...)` in a tight loop that drops the futures, to an `eruca up`
-in a process of its own. Nothing may fail, and the memory of this process may grow by what the window allows.
+in a separate process. Nothing may fail, and the memory of this process may grow by what the window allows.
 """
 
 from __future__ import annotations

@@ -146,6 +146,22 @@ class AccessControl:
 
         return authorize
 
+    # -- replication links, which carry no requests --------------------------------------------------------------------
+
+    def find_broker_secret(self, access_key: str, certificate: str | None) -> str | None:
+        """Return the secret of an account that may be a broker, on a connection with this certificate, or None."""
+        account = self.book.accounts.get(access_key)
+        if account is None or not account.broker or account.certificate not in (None, certificate):
+            return None
+        return account.secret_key
+
+    def find_certified_broker(self, certificate: str | None) -> str | None:
+        """Return the account that may be a broker and that a client certificate stands for, or None."""
+        account = None if certificate is None else self.book.by_certificate.get(certificate)
+        return account.access_key if account is not None and account.broker else None
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
     def _authorize(self, link: Link, command: Command, spec: RequestSpec, read_topic: ReadTopic | None) -> None:
         book = self.book
         seen: _Seen | None = link.notes.get(_NOTE)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from eruca._ground.config import option
+from eruca._wire.signature import Credentials
+from eruca.errors import ConfigError
 
 #: The name of the file with the accounts, as in Java.
 ACCOUNTS_NAME: Final = "plain_acl.yml"
@@ -13,7 +15,7 @@ ACCOUNTS_NAME: Final = "plain_acl.yml"
 
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
-    """Whether requests need an account, and where the accounts are."""
+    """Whether requests need an account, where the accounts are, and which one is this server's own."""
 
     enabled: bool = option(False, "aclEnable", "every request needs an account of aclFile that has the right for it")
     file: str = option(
@@ -29,3 +31,19 @@ class AccessOptions:
         unit="ms",
         low=1,
     )
+    broker_access_key: str = option(
+        "", "brokerAccessKey", "the account with which this server calls other servers, one with `broker: true`"
+    )
+    broker_secret_key: str = option("", "brokerSecretKey", "the secret of that account", secret=True)
+
+    def __post_init__(self) -> None:
+        if bool(self.broker_access_key) != bool(self.broker_secret_key):
+            missing = "brokerSecretKey" if self.broker_access_key else "brokerAccessKey"
+            raise ConfigError("brokerAccessKey and brokerSecretKey belong together", hint=f"set {missing} too")
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """The account with which this server calls other servers; None if it has none."""
+        if not self.broker_access_key:
+            return None
+        return Credentials(self.broker_access_key, self.broker_secret_key)

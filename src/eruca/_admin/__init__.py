@@ -1,1 +1,1 @@
-"""What operators do to a running cluster, for the command line and whatever else wants to: one way to do each thing."""
+"""Operations on a running cluster, for the command line and for programs: one way to do each thing."""

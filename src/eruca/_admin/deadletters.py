@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.sending import Parcel, Sender
 from eruca._ground.durations import to_ms
 from eruca._ground.smallfiles import make_directories, open_private, write_file
+from eruca._ground.times import from_epoch_ms, to_epoch_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_PRODUCER_GROUP, check_group
 from eruca._wire.properties import (
@@ -122,8 +124,9 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     # How many times it was delivered again before the group gave up on it.
     tries: int
     size: int
-    born_time: int
-    dead_time: int
+    # When it was sent, and when it became a dead letter.
+    born_at: datetime | None
+    dead_at: datetime | None
     properties: dict[str, str]
 
 
@@ -153,20 +156,25 @@ class Wanted:
     ids: Collection[str] = ()
     # The topic they were first sent to.
     topic: str | None = None
-    # When they became dead letters, in milliseconds since the epoch; both ends are included.
-    from_time: int | None = None
-    to_time: int | None = None
+    # When they became dead letters; both ends are included.
+    since: datetime | None = None
+    until: datetime | None = None
     key: str | None = None
     limit: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, time in (("since", self.since), ("until", self.until)):
+            if time is not None:
+                to_epoch_ms(name, time)  # raises now instead of later
+
     def fits(self, letter: Message) -> bool:
         """Return whether a dead letter meets the conditions."""
-        stored = letter.record.store_timestamp
+        stored_ms = letter.record.store_timestamp
         return (
             (not self.ids or any(name in self.ids for name in list_ids(letter)))
             and (self.topic is None or find_topic(letter) == self.topic)
-            and (self.from_time is None or stored >= self.from_time)
-            and (self.to_time is None or stored <= self.to_time)
+            and (self.since is None or stored_ms >= to_epoch_ms("since", self.since))
+            and (self.until is None or stored_ms <= to_epoch_ms("until", self.until))
             and (self.key is None or self.key in letter.keys)
         )
 
@@ -183,7 +191,7 @@ def list_ids(letter: Message) -> tuple[str, str, str]:
 
 
 def find_topic(letter: Message) -> str:
-    """Return the topic a dead letter was sent to before any retry; empty if its properties do not tell."""
+    """Return the topic a dead letter was sent to before any retry; empty if its properties do not contain it."""
     topic = letter.all_properties.get(RETRY_TOPIC, "")
     return "" if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else topic
 
@@ -204,8 +212,8 @@ def describe(group: str, letter: Message) -> Letter:
         keys=letter.keys,
         tries=record.reconsume_times,
         size=len(record.body),
-        born_time=record.born_timestamp,
-        dead_time=record.store_timestamp,
+        born_at=from_epoch_ms(record.born_timestamp),
+        dead_at=from_epoch_ms(record.store_timestamp),
         properties=letter.all_properties,
     )
 
@@ -355,8 +363,8 @@ async def resend(
 
 async def _send(admin: Admin, sender: Sender, letter: Message, target: str, turn: int) -> Receipt:
     if not target:
-        raise MessageIllegal("its properties do not tell which topic it came from", hint="pass one: --to-topic TOPIC")
-    # Not with the template's route: sending must not create a topic that somebody deleted.
+        raise MessageIllegal("its properties do not contain the topic it came from", hint="pass one: --to-topic TOPIC")
+    # Not with the template's route: sending must not create a topic that was deleted.
     queues = (await admin.routes.get(target)).write_queues
     if not queues:
         raise NoRoute(f"topic {target} has no queue that may be written to")
@@ -411,7 +419,7 @@ def _tell(letter: Message, target: str, outcome: str, reason: str = "", *, recei
     )
 
 
-# --- taking out -------------------------------------------------------------------------------------------------------
+# --- exporting --------------------------------------------------------------------------------------------------------
 
 
 def export(group: str, letter: Message) -> dict[str, Any]:

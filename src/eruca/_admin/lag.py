@@ -11,6 +11,7 @@ from eruca._admin import offsets
 from eruca._admin.offsets import QueueProgress
 from eruca._admin.session import Admin
 from eruca._ground.durations import to_ms
+from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import ConsumerOffsets, GroupConfigTable, MessageQueue
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import EmptyHeader
@@ -104,7 +105,7 @@ async def _find_waiting_since(admin: Admin, progress: QueueProgress) -> int | No
         )
         return pulled.messages[0].record.store_timestamp if pulled.messages else None
     except ErucaError:
-        return progress.consumed_time or None
+        return None if progress.consumed_at is None else to_epoch_ms("consumed_at", progress.consumed_at)
 
 
 def sum_lag(rows: Iterable[QueueLag]) -> list[GroupLag]:

@@ -1,14 +1,16 @@
-"""Masters and slaves: who the members of a broker name are, how far behind, and what they set aside."""
+"""Masters and slaves: the members of each broker name, how far behind they are, and what they set aside."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import datetime
 
 import msgspec
 
 from eruca._admin.session import Admin
 from eruca._ground.digits import read_digits
+from eruca._ground.times import from_epoch_ms
 from eruca._net.addresses import is_address
 from eruca._wire.bodies import KVTable, ReplicationState
 from eruca._wire.codes import RequestCode, ResponseCode
@@ -25,7 +27,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str
     broker: str
-    # As registered; -1 for a member that is not registered and that other members know of.
+    # As registered; -1 for a member that is not registered but known to other members.
     broker_id: int
     address: str
     # MASTER, SLAVE, FENCED (a master that may not accept messages), JAVA, or empty if it does not answer.
@@ -49,8 +51,8 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
     in_sync: bool | None
     position: int
     lag_bytes: int
-    # -1 if unknown.
-    lag_ms: int
+    # None if unknown.
+    lag_seconds: float | None
     # Whose report this is: `master`, `slave`, or `both` if the ends of their logs were compared.
     told_by: str
 
@@ -64,7 +66,7 @@ class DivergedRow(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     begin: int
     end: int
-    found_time: int
+    found_at: datetime | None
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -162,7 +164,7 @@ async def measure_lag(admin: Admin, broker_name: str | None = None) -> list[Lag]
                 in_sync=slave.in_sync,
                 position=slave.position,
                 lag_bytes=slave.lag_bytes,
-                lag_ms=slave.lag_ms,
+                lag_seconds=_to_seconds(slave.lag_ms),
                 told_by="master",
             )
             for slave in member.state.slaves
@@ -184,12 +186,16 @@ async def measure_lag(admin: Admin, broker_name: str | None = None) -> list[Lag]
                 in_sync=None,
                 position=state.tail,
                 lag_bytes=followed.lag_bytes if followed is not None else -1,
-                lag_ms=followed.lag_ms if followed is not None else -1,
+                lag_seconds=_to_seconds(followed.lag_ms) if followed is not None else None,
                 told_by="slave",
             )
         )
     rows += _compare_java(members)
     return sorted(rows, key=lambda row: (row.broker, row.address))
+
+
+def _to_seconds(lag_ms: int) -> float | None:
+    return None if lag_ms < 0 else lag_ms / 1000
 
 
 def _compare_java(members: list[Member]) -> list[Lag]:
@@ -206,7 +212,7 @@ def _compare_java(members: list[Member]) -> list[Lag]:
             in_sync=None,
             position=row.tail,
             lag_bytes=max(0, (masters[row.broker].tail or 0) - row.tail),
-            lag_ms=-1,
+            lag_seconds=None,
             told_by="both",
         )
         for row in members
@@ -224,7 +230,7 @@ async def list_diverged(admin: Admin, broker_name: str | None = None) -> list[Di
             epoch=tail.epoch,
             begin=tail.begin,
             end=tail.end,
-            found_time=tail.found_ms,
+            found_at=from_epoch_ms(tail.found_ms),
         )
         for member in await list_members(admin, broker_name)
         if member.state is not None

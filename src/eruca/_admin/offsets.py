@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from eruca._admin.session import Admin
+from eruca._client.group.settings import Start
 from eruca._client.group.starting import find_offset_since
+from eruca._ground.times import from_epoch_ms, to_epoch_ms
 from eruca._wire.bodies import ConsumeStats, MessageQueue, ResetOffsetBody
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import CloneGroupOffsetHeader, ConsumeStatsHeader, ResetOffsetHeader
 from eruca._wire.names import TOOLS_CONSUMER_GROUP
 from eruca.errors import ConfigError, ErucaError, NoRoute, RequestRefused
 
-__all__ = ["EARLIEST", "LATEST", "Move", "QueueProgress", "clone", "list_members", "reset", "show", "skip"]
+__all__ = ["Move", "QueueProgress", "clone", "list_members", "reset", "show", "skip"]
 
-#: `reset` to the end of each queue. Brokers use the same number.
-LATEST = -1
-#: `reset` to the first message of each queue.
-EARLIEST = 0
+# As brokers number them: the end of each queue, and its first message.
+_LATEST = -1
+_EARLIEST = 0
 
 
 class QueueProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,8 +31,8 @@ class QueueProgress(msgspec.Struct, frozen=True, kw_only=True):
     queue: int
     offset: int
     end: int
-    # When the last message it consumed was stored; 0 if unknown.
-    consumed_time: int = 0
+    # When the last message it consumed was stored; None if unknown.
+    consumed_at: datetime | None = None
 
     @property
     def behind(self) -> int:
@@ -82,7 +85,7 @@ async def _show_at(admin: Admin, address: str, group: str, topic: str | None) ->
             queue=queue.queue_id,
             offset=found.consumer_offset,
             end=found.broker_offset,
-            consumed_time=found.last_timestamp,
+            consumed_at=from_epoch_ms(found.last_timestamp) if found.last_timestamp else None,
         )
         for queue, found in stats.offset_table.items()
         if topic in (None, queue.topic)
@@ -101,14 +104,15 @@ async def list_members(admin: Admin, address: str, group: str) -> list[str]:
 
 
 async def reset(
-    admin: Admin, group: str, topic: str, time_ms: int, *, force: bool = True, dry_run: bool = False
+    admin: Admin, group: str, topic: str, to: Start, *, force: bool = True, dry_run: bool = False
 ) -> list[Move]:
-    """Move a group to a time: EARLIEST, LATEST or milliseconds since the epoch. Returns the outcome of each queue.
+    """Move a group to a time, or to "earliest" or "latest". Returns the outcome of each queue.
 
     If members are connected, the broker tells them, and they move and commit. If none is, the offsets are written to
     the broker; a group that never existed gets offsets too and starts there. Without `force` a group only moves back.
     A broker that fails does not stop the others.
     """
+    time_ms = _find_time_ms(to)
     route = await admin.routes.refresh(topic)
     queues = sorted({*route.read_queues, *route.write_queues})
     moves: list[Move] = []
@@ -119,6 +123,14 @@ async def reset(
         except ErucaError as error:
             moves += [_describe(queue, None, None, "failed", str(error)) for queue in own]
     return moves
+
+
+def _find_time_ms(to: Start) -> int:
+    if isinstance(to, datetime):
+        return max(_EARLIEST, to_epoch_ms("to", to))
+    if to not in ("earliest", "latest"):
+        raise ConfigError(f"to={to!r}: expected 'earliest', 'latest' or a datetime")
+    return _EARLIEST if to == "earliest" else _LATEST
 
 
 async def _reset_at(
@@ -158,9 +170,9 @@ async def _write(
 async def _find_wanted(
     admin: Admin, address: str, queue: MessageQueue, time_ms: int, before: int | None, force: bool
 ) -> int:
-    if time_ms == LATEST:
+    if time_ms == _LATEST:
         wanted = await admin.calls.find_max_offset(address, queue)
-    elif time_ms == EARLIEST:
+    elif time_ms == _EARLIEST:
         wanted = await admin.calls.find_min_offset(address, queue)
     else:
         wanted = await find_offset_since(admin.calls, address, TOOLS_CONSUMER_GROUP, queue, time_ms)
@@ -189,7 +201,7 @@ def _describe(queue: MessageQueue, before: int | None, after: int | None, outcom
 
 async def skip(admin: Admin, group: str, topic: str, *, dry_run: bool = False) -> list[Move]:
     """Move a group past all messages it has not consumed yet."""
-    return await reset(admin, group, topic, LATEST, dry_run=dry_run)
+    return await reset(admin, group, topic, "latest", dry_run=dry_run)
 
 
 async def clone(admin: Admin, source: str, target: str, topic: str | None = None) -> list[Move]:

@@ -2,16 +2,16 @@
 
 The rule, for a master that does not answer. A message is acknowledged when r members have it: `inSyncReplicas` of a
 SYNC_MASTER, 1 of an ASYNC_MASTER, which does not wait. Of n members, m answer. If n - m < r, that is m >= n - r + 1,
-then those that do not answer are too few to have acknowledged anything among themselves: whatever was acknowledged
-is on at least one that answers. All logs of a name are the same log up to where they end or part, and of two that part
-the one with the higher epoch is right; so the one with the highest (epoch of its end, end) of those that answer has all
-of it, and no other may be promoted. The same bound keeps a master that is alive but out of reach from acknowledging any
-more: the m members are told the new epoch before the new master begins, follow no lower one from then on, and leave it
-less than r copies.
+then those that do not answer are too few to have acknowledged anything among themselves: every acknowledged message is
+on at least one that answers. All logs of a name are identical up to where they end or diverge, and of two that diverge
+the one with the higher epoch is right. So of those that answer, the one with the highest (epoch of its end, end) has
+every acknowledged message, and no other may be promoted. The same bound stops a master that is alive but unreachable
+from acknowledging more: the m members learn the new epoch before the new master starts, follow no lower one from then
+on, and so leave it fewer than r copies.
 
-An ASYNC_MASTER has r = 1, so all n must answer: one that is dead may have acknowledged what nobody else has, and nobody
-can know. A pair with two copies (n = 2, r = 2) needs one answer, that of its slave; three members with two copies need
-two.
+An ASYNC_MASTER has r = 1, so all n must answer: a dead one may have acknowledged messages that no other member has, and
+there is no way to know. A pair with two copies (n = 2, r = 2) needs one answer, that of its slave; three members with
+two copies need two.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ def find_highest_epoch(states: Mapping[str, ReplicationState]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known of the members of one broker name when one of them is to become the master."""
+    """What is known about the members of one broker name when one of them is to become the master."""
 
     name: str
-    # Of those that answer, by their address.
+    # The members that answer, by their address.
     states: Mapping[str, ReplicationState]
     # Addresses of all members that name servers or members know of, whether they answer or not.
     known: frozenset[str]
     # Those that answered that they are Java brokers.
     java: frozenset[str] = frozenset()
-    # How many members there are, if the operator says so.
+    # How many members there are, if the operator has specified it.
     told_count: int | None = None
 
     @property
@@ -121,7 +121,7 @@ class Objection(NamedTuple):
     """Why a member should not become the master: what may be lost, or what cannot be known."""
 
     reason: str
-    # Saying how many members there are may settle it.
+    # Specifying the number of members may settle it.
     is_about_count: bool = False
 
 
@@ -133,7 +133,7 @@ def find_objections(situation: Situation, target: str) -> list[Objection]:
         return [
             Objection(
                 f"a name server has heard of a master of epoch {chosen.claimed_epoch}, and no member that answers"
-                " knows it: if there is one, what it has would be lost"
+                " knows it: if there is one, its messages would be lost"
             )
         ]
     if master is not None and master.address != target:
@@ -168,8 +168,8 @@ def _find_live_master(situation: Situation) -> list[Objection]:
     if java is not None:
         return [
             Objection(
-                f"the master {java} is a Java broker and cannot be told to step down: it would go on accepting"
-                " messages, which would be lost; stop it first"
+                f"the master {java} is a Java broker and cannot be told to step down: it would continue to accept "
+                "messages, which would be lost; stop it first"
             )
         ]
     return [

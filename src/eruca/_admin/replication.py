@@ -84,9 +84,9 @@ async def promote(
 ) -> Promotion:
     """Make a slave the master of its broker name.
 
-    If the current master answers, it stops accepting messages, the slave copies the rest of the log, and they change
-    places: nothing is lost. If it does not answer, the slave is promoted only if no acknowledged message can be lost,
-    or with `force`. Raises ConfigError, which says what would be lost, and NetError when a member stops answering.
+    If the current master answers, it stops accepting messages, the slave copies the rest of the log, and they swap
+    roles: nothing is lost. If it does not answer, the slave is promoted only if no acknowledged message can be lost, or
+    with `force`. Raises ConfigError, which states what would be lost, and NetError when a member stops answering.
     """
     return await _Change(admin, force, members, wait_s, dry_run, tell).promote(await find_member(admin, target))
 
@@ -134,7 +134,7 @@ class _Change:
         is_master = master is not None and master.address == target.address and master.role == MASTER
         if master is not None and is_master and master.writable and master.claimed_epoch <= master.epoch:
             report.epoch, report.done = master.epoch, True
-            self._note(f"{target.address} is the master already, epoch {master.epoch}")
+            self._note(f"{target.address} is already the master, epoch {master.epoch}")
             return report
         objections = find_objections(situation, target.address)
         report.objections = [objection.reason for objection in objections]
@@ -154,7 +154,7 @@ class _Change:
     async def demote(self, target: Member) -> Promotion:
         master = _require_state(target)
         if master.role == SLAVE:
-            raise ConfigError(f"{target.address} is a slave already", hint="eruca cluster list shows the master")
+            raise ConfigError(f"{target.address} is already a slave", hint="eruca cluster list shows the master")
         situation = await _survey(self._admin, target, self._count)
         if _is_elected(situation):
             return await self._resign(situation, master)
@@ -169,7 +169,7 @@ class _Change:
     async def retire(self, target: Member) -> Promotion:
         state = _require_state(target)
         if state.role == SLAVE:
-            raise ConfigError(f"{target.address} is a slave already", hint="eruca cluster list shows the master")
+            raise ConfigError(f"{target.address} is already a slave", hint="eruca cluster list shows the master")
         situation = await _survey(self._admin, target, self._count)
         _refuse_elected(situation)
         self._report = Promotion(broker=target.broker, before=target.address, master="", epoch=state.epoch)
@@ -183,7 +183,7 @@ class _Change:
     # -- ways to change roles ----------------------------------------------------------------------------------------
 
     async def _hand_over(self, situation: Situation, master: ReplicationState, chosen: ReplicationState) -> None:
-        """The master answers: it stops accepting messages, the slave copies the rest, and they change places."""
+        """The master answers: it stops accepting messages, the slave copies the rest, and they swap roles."""
         report = self._report
         if not report.objections:
             await self._wait_for(chosen.address, master.tail - _NEAR_BYTES, "has nearly all of the log")
@@ -241,7 +241,7 @@ class _Change:
         """For members that cannot elect a master because the one with all messages is gone for good."""
         if not self._force or master is not None:
             _refuse_elected(situation)
-        objection = Objection("the members could not elect a master themselves: what the last one had may be lost")
+        objection = Objection("the members could not elect a master: messages of the last one may be lost")
         report = self._report = Promotion(
             broker=situation.name,
             before=_name_lost_master(situation),
@@ -280,7 +280,7 @@ class _Change:
         if not self._force:
             hint = "--force promotes it anyway"
             if any(objection.is_about_count for objection in objections):
-                hint += "; --members N says how many members there are"
+                hint += "; --members N sets the number of members"
             reasons = "; ".join(objection.reason for objection in objections)
             raise ConfigError(f"{self._report.master} is not promoted: {reasons}", hint=hint)
         for objection in objections:
@@ -350,7 +350,7 @@ class _Change:
             state = await read_state(self._admin, chosen)
             if state.role == MASTER and state.epoch >= epoch:
                 return
-            # A request for the first epoch may still be under way: whoever has heard of a later one refuses it.
+            # A request for the first epoch may still be under way: a member that has heard of a later one refuses it.
             header = ChangeRoleHeader(role=SLAVE, epoch=again, master_address=master, force=self._force)
             state = await self._change(chosen, header)
         except ErucaError:
@@ -435,7 +435,7 @@ async def _survey(admin: Admin, target: Member, count: int | None) -> Situation:
 def _require_state(member: Member) -> ReplicationState:
     if member.role == JAVA:
         raise ConfigError(
-            f"{member.address} is a Java broker, whose role is what its broker.conf says",
+            f"{member.address} is a Java broker, whose role is set in its broker.conf",
             hint="set brokerRole and brokerId there and restart it",
         )
     if member.state is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from eruca._admin.session import Admin, explain_no_master
 from eruca._client.message import Message
 from eruca._ground.digits import read_digits
 from eruca._ground.limits import POSITION_MAX
+from eruca._ground.times import from_epoch_ms
 from eruca._store.layout import StorePaths
 from eruca._store.log.scan import iter_records
 from eruca._storetools.readonly import ReadOnlyStore
@@ -79,8 +81,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     size: int
     # When its first half was stored, and when it was sent.
-    time: int
-    born_time: int
+    stored_at: datetime | None
+    born_at: datetime | None
     producer_group: str
     topic: str
     queue: int
@@ -95,7 +97,7 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of resuming or discarding one transaction."""
 
     message_id: str
-    # `resumed`, `discarded`, `skipped` or `failed`; `reason` says why.
+    # `resumed`, `discarded`, `skipped` or `failed`, with the `reason`.
     outcome: str
     # Its state before; None if the transaction is unknown.
     state: State | None
@@ -163,8 +165,8 @@ class TransactionTable:
             position=last.position,
             offset=last.queue_offset,
             size=last.size,
-            time=course.first.store_timestamp,
-            born_time=course.first.born_timestamp,
+            stored_at=from_epoch_ms(course.first.store_timestamp),
+            born_at=from_epoch_ms(course.first.born_timestamp),
             producer_group=last.get_property(PGROUP) or "",
             topic=last.get_property(REAL_TOPIC) or "",
             queue=-1 if queue is None else queue,
@@ -200,7 +202,7 @@ def read_store(
                     try:
                         table.add(decode_record(segment.buffer, position - segment.start))
                     except WireError:
-                        continue  # damaged; `eruca store verify` says where
+                        continue  # damaged; `eruca store verify` shows where
                 elif get_transaction(view.sys_flag) == TRANSACTION_COMMIT:
                     table.add_commit(view.prepared_position, position)
     return list(table.list())
@@ -220,16 +222,16 @@ async def list_transactions(
 ) -> list[Transaction]:
     """Return the transactions in some states, by broker and in the order in which they began.
 
-    Undecided ones are quick to list: they lie behind the position up to which their broker has checked. Others take
-    longer: to tell committed from rolled back, brokers are asked for the message of each. The same is true for a
-    broker that has given some up, because they may have been decided since.
+    Undecided ones are quick to list: they are after the position up to which their broker has checked. Others take
+    longer: to tell committed from rolled back, brokers are asked for the message of each. The same is true for a broker
+    that has given some up, because they may have been decided since.
     """
     found: list[Transaction] = []
     wants_decided = not UNDECIDED.issuperset(states)
     for broker, address in (await admin.list_masters()).items():
         rows = await _read_table(admin, broker, address, progress, from_start=wants_decided)
         if not wants_decided and any(row.state is State.GIVEN_UP for row in rows):
-            # Their halves, and late decisions about them, lie before the position up to which the broker checked.
+            # Their halves, and late decisions about them, are before the position up to which the broker checked.
             rows = await _read_table(admin, broker, address, progress, from_start=True)
         for row in rows:
             # A slow producer may have committed one since it was given up.
@@ -252,7 +254,7 @@ async def _read_table(
 
 
 async def _read_records(admin: Admin, broker: str, address: str, *, from_start: bool) -> AsyncIterator[Record]:
-    """Yield all half, given-up and op records of a broker, or those behind the position up to which it has checked.
+    """Yield all half, given-up and op records of a broker, or those after the position up to which it has checked.
 
     The ops come last: read first, they would miss the decision about a half that arrives meanwhile. Records that were
     given up, and their copies if they were resumed, are put in the order of the log.

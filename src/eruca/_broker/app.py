@@ -41,6 +41,7 @@ from eruca._broker.registering.registration import Registration
 from eruca._broker.replication.acknowledging import Acknowledgement, Gate
 from eruca._broker.replication.failover import open_client
 from eruca._broker.replication.members import open_members
+from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.readlimit import ReadLimit
 from eruca._broker.replication.replication import Replication
 from eruca._broker.replication.services import Services
@@ -64,6 +65,8 @@ from eruca._net.caller import Caller
 from eruca._net.etcd import EtcdClient
 from eruca._net.handlers import Handlers, HandlerTable
 from eruca._net.link import Link
+from eruca._net.tls import ServerTls, open_outgoing
+from eruca._net.tlsoptions import TlsOptions
 from eruca._store.background import StoreBackground
 from eruca._store.filesystem import FileSystem, LocalFileSystem
 from eruca._store.log.scan import Progress
@@ -92,6 +95,7 @@ class Broker:
         progress: Progress | None = None,
         kept_options: Path | None = None,
         overridden: Mapping[str, str] | None = None,
+        tls: TlsOptions | None = None,
     ) -> None:
         """`progress` is called with the number of bytes that recovery has read, from the recovery thread. Changed
         options are saved in the file `kept_options`; `overridden` maps each key that another source sets at the next
@@ -111,7 +115,16 @@ class Broker:
         self._progress = progress
         self._kept_options = kept_options
         self._overridden = overridden or {}
-        self._caller = Caller()
+        tls = tls or TlsOptions()
+        self._membership = Membership(
+            options.name,
+            self.access,
+            allow_strangers=options.ha_allow_unauthenticated,
+            verifies_tls=tls.verifies_servers,
+        )
+        self._tls = ServerTls(tls, options.host, options.ha_host, options.bind)
+        self._outgoing_tls = open_outgoing(tls)
+        self._caller = Caller(tls=self._outgoing_tls, credentials=self.access.options.credentials)
         # How to stop what `start` has started; the last entry is stopped first.
         self._endings: list[Callable[[], Awaitable[None]]] = []
 
@@ -128,6 +141,10 @@ class Broker:
             self.standing = Standing(self.options)
             self.standing.listen(self.options.port)
             # A misconfiguration is reported before anything else is started.
+            self._endings.append(self._tls.stop)
+            await self._tls.start()
+            if self._outgoing_tls is not None:
+                await self._outgoing_tls.get_context()
             self._endings.append(self.access.stop)
             await self.access.start()
             etcd = await self._open_etcd() if self.options.failover else None
@@ -273,7 +290,10 @@ class Broker:
             Services(store, topics, offsets, self.once, schedule, timing, self.checks, self.pull.holds),
             CopiedTables(topics, self.groups, offsets, schedule, timing),
             self._known_members,
+            self._membership,
             etcd,
+            port_tls=self._tls,
+            outgoing_tls=self._outgoing_tls,
         )
 
     def _build_ports(self) -> None:
@@ -281,7 +301,8 @@ class Broker:
         table = HandlerTable(self.access.guard(partial(read_topic, self.store)))
         for handlers in (*self._make_client_handlers(), *self.replication.handlers, *self._make_admin_handlers()):
             handlers.register(table)
-        self.ports = Ports(self.live, table, self._on_link_close)
+        self._membership.prove_answers(table)
+        self.ports = Ports(self.live, table, self._on_link_close, self._tls)
         self.housekeeping = Housekeeping(
             self.options,
             self.pull.holds,
@@ -351,6 +372,10 @@ class Broker:
         self.clients.drop_link(link)
         self.pull.holds.drop_link(link)
         self.filter_servers.drop_link(link)
+
+    def look_again(self) -> None:
+        """Check for changes the files that are read while it runs: certificates."""
+        self._tls.look_again()
 
     # -- stopping ----------------------------------------------------------------------------------------------------
 

@@ -160,6 +160,11 @@ class BrokerOptions(BrokerLimitOptions):
         "`true`, `false` (as in Java), or `auto`: where failover=etcd",
         mutable=True,
     )
+    ha_allow_unauthenticated: bool = option(
+        False,
+        "haAllowUnauthenticated",
+        "where aclEnable=true: copy to slaves and from masters that do not authenticate, such as Java brokers",
+    )
     ha_master: str = option("", "haMasterAddress", "HA address of a slave's master; empty: ask the name servers")
     ha_heartbeat_ms: int = option(
         5000, "haSendHeartbeatInterval", "how often a silent replication link sends a heartbeat", unit="ms", low=1
@@ -195,8 +200,15 @@ class BrokerOptions(BrokerLimitOptions):
         "", "failover", "`etcd`: the members elect their master through etcd; empty: an operator promotes"
     )
     etcd_endpoints: str = option(
-        "", "etcdEndpoints", "the etcd endpoints, http://host:port separated by `;`", secret=True
+        "", "etcdEndpoints", "the etcd endpoints, https://host:port or http://host:port separated by `;`", secret=True
     )
+    etcd_user: str = option("", "etcdUser", "the etcd user; empty: etcd has no users")
+    etcd_password: str = option("", "etcdPassword", "the password of that user", secret=True)
+    etcd_ca: str = option(
+        "", "etcdCaFile", "PEM file with the CA certificates that sign those of etcd; empty: the CAs of the system"
+    )
+    etcd_certificate: str = option("", "etcdCertFile", "PEM file with the certificate that the broker presents to etcd")
+    etcd_key: str = option("", "etcdKeyFile", "PEM file with its private key; empty: it is in the same file")
     etcd_prefix: str = option("/eruca", "etcdPrefix", "prefix of all keys in etcd")
     failover_lease_s: int = option(
         3, "failoverLeaseSeconds", "a master that does not renew its lease for this long is replaced", unit="s", low=2

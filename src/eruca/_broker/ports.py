@@ -12,6 +12,7 @@ from eruca._net.admission import Admission
 from eruca._net.handlers import HandlerTable, refuse_unknown
 from eruca._net.link import Link
 from eruca._net.server import Server, ServerSettings
+from eruca._net.tls import ServerTls
 from eruca._wire.codes import RequestCode
 from eruca.errors import ConnectFailed
 
@@ -25,7 +26,13 @@ _TRIES: Final = 100
 class Ports:
     """Listens."""
 
-    def __init__(self, options: LiveOptions, table: HandlerTable, on_close: Callable[[Link], None]) -> None:
+    def __init__(
+        self,
+        options: LiveOptions,
+        table: HandlerTable,
+        on_close: Callable[[Link], None],
+        tls: ServerTls | None = None,
+    ) -> None:
         """`on_close` is called for every closed connection."""
         self._live = options
         self._options = options.now
@@ -35,6 +42,7 @@ class Ports:
         #: The handlers of the main port.
         self.handlers = table.handlers
         self._on_close = on_close
+        self._tls = tls
         #: The open servers.
         self.servers: list[Server] = []
 
@@ -78,6 +86,7 @@ class Ports:
             limits=lambda: self._live.now,
             admission=self._admission,
             has_accounts=self._has_accounts,
+            tls=self._tls,
         )
 
     async def close(self) -> None:

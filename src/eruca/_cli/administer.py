@@ -46,7 +46,7 @@ def confirm(question: str, yes: bool) -> None:
 def end_with(outcomes: Iterable[str]) -> None:
     """Print the number of each outcome to stderr; the exit status is 1 if anything failed."""
     counts = Counter(outcomes)
-    text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "there was nothing to do"
+    text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "nothing to do"
     click.echo(f"eruca: {text}", err=True)
     if counts["failed"]:
         sys.exit(1)

@@ -49,9 +49,9 @@ def cluster() -> None:
 def list_(nameservers: str, output: str) -> None:
     """List all members of all brokers: id, address, role, epoch, end of the log, lag.
 
-    An epoch is one mastership: a restart of the master adds 1, a promotion goes on to the next thousand (plus hundreds,
-    by the id of the member). FENCED is a master that may not accept messages. JAVA is a Java broker, which has no
-    epochs and does not report its links.
+    An epoch is one mastership: a restart of the master adds 1, a promotion moves on to the next thousand (plus
+    hundreds, depending on the id of the member). FENCED is a master that may not accept messages. JAVA is a Java
+    broker, which has no epochs and does not report its links.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def list_(nameservers: str, output: str) -> None:
 
 
 def _describe(member: Member) -> dict[str, object]:
-    """The lines of `list` for programs; `replicas` has all."""
+    """Return a line of `list` for programs; `replicas` shows more."""
     state, (lag_bytes, lag_ms) = member.state, _find_lag(member)
     return {
         "cluster": member.cluster,
@@ -81,7 +81,7 @@ def _describe(member: Member) -> dict[str, object]:
         "tail": member.tail,
         "writable": None if state is None else state.writable,
         "lag_bytes": lag_bytes,
-        "lag_ms": lag_ms,
+        "lag_seconds": None if lag_ms is None or lag_ms < 0 else lag_ms / _SECOND_MS,
         "problem": member.problem,
     }
 
@@ -115,7 +115,7 @@ def _say_lag(lag_bytes: int, lag_ms: int) -> str:
 @add_nameserver_option
 @add_output_option
 def replicas(name: str | None, nameservers: str, output: str) -> None:
-    """Show what the members of a broker NAME (or of all) say of themselves: epochs, log, links, copies they wait for.
+    """Show what the members of a broker NAME (or of all) report: epochs, log, links, copies they wait for.
 
     \b
     Examples:
@@ -137,9 +137,9 @@ def _draw_facts(member: Member) -> tuple[list[str], list[tuple[str, str]]]:
         return title, [("role", member.role or "does not answer"), ("problem", member.problem)]
     epochs = ", ".join(f"{each.epoch} from {each.start}" for each in state.epochs)
     facts = [
-        ("role", state.role + ("" if state.writable else ", takes no messages")),
-        ("epoch", f"{state.epoch} ({epochs or 'none begun'})"),
-        ("log", f"{state.log_start} to {state.tail}, on the disk to {state.flushed}"),
+        ("role", state.role + ("" if state.writable else ", accepts no messages")),
+        ("epoch", f"{state.epoch} ({epochs or 'none started'})"),
+        ("log", f"{state.log_start} to {state.tail}, on disk to {state.flushed}"),
         ("last message", format_time(state.last_store_time)),
         ("failover", state.failover or "by an operator"),
     ]
@@ -160,11 +160,11 @@ def _draw_facts(member: Member) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _warn_of_missing_masters(members: Sequence[Member]) -> None:
-    """Warn of broker names that accept no messages, because no master answers."""
+    """Warn about broker names that accept no messages, because no master answers."""
     names = {member.broker for member in members}
     led = {m.broker for m in members if m.role == MASTER or (m.role == JAVA and m.broker_id == MASTER_ID)}
     for name in sorted(names - led):
-        click.echo(f"eruca: warning: {name} has no master: it takes no messages", err=True)
+        click.echo(f"eruca: warning: {name} has no master: it accepts no messages", err=True)
 
 
 def _require_some(members: Sequence[Member], name: str | None) -> None:
@@ -202,7 +202,7 @@ def lag(name: str | None, nameservers: str, output: str) -> None:
 def _draw_lag(row: Lag) -> Sequence[str]:
     link = ("fenced" if row.fenced else "as Java") if row.connected else "not connected"
     synced = {True: "yes", False: "no", None: "-"}[row.in_sync]
-    late = "-" if row.lag_ms < 0 else f"{row.lag_ms / _SECOND_MS:.1f} s"
+    late = "-" if row.lag_seconds is None else f"{row.lag_seconds:.1f} s"
     behind = ("-" if row.lag_bytes < 0 else format_bytes(row.lag_bytes), late)
     number = str(row.broker_id) if row.broker_id >= 0 else "-"
     return (row.broker, row.address, number, row.master or "-", link, str(row.position), *behind, synced)
@@ -231,7 +231,7 @@ def diverged(name: str | None, nameservers: str, output: str) -> None:
 
 def _draw_diverged(row: DivergedRow) -> Sequence[str]:
     places = (str(row.epoch), str(row.begin), str(row.end), format_bytes(row.end - row.begin))
-    return (row.broker, row.address, row.file, *places, format_time(row.found_time))
+    return (row.broker, row.address, row.file, *places, format_time(row.found_at))
 
 
 # --- changing ---------------------------------------------------------------------------------------------------------
@@ -268,12 +268,12 @@ def add_change_options(function: Function) -> Function:
 def promote(broker: str, nameservers: str, output: str, **how: Any) -> None:
     """Make BROKER (HOST:PORT, or name and id) the master of its name.
 
-    If the master answers, it stops accepting messages, BROKER copies what it lacks, and they change places; producers
-    wait for a moment and nothing is lost. If the master does not answer, BROKER is promoted only if no acknowledged
-    message can be lost: it must have more of the log than any other member that answers, and enough members must answer
-    that the silent ones cannot have acknowledged anything among themselves (with n members and r copies, n - r + 1). An
+    If the master answers, it stops accepting messages, BROKER copies what it lacks, and they swap roles; producers wait
+    for a moment and nothing is lost. If the master does not answer, BROKER is promoted only if no acknowledged message
+    can be lost: it must have more of the log than any other member that answers, and enough members must answer that
+    the silent ones cannot have acknowledged anything among themselves (with n members and r copies, n - r + 1). An
     ASYNC_MASTER does not wait for slaves, so what a dead one acknowledged last is unknown, and promotion needs --force.
-    A refusal says what would be lost.
+    A refusal states what would be lost.
 
     When the old master comes back, it follows the new one automatically. Messages that only it had are kept in a file;
     see `eruca cluster diverged`.

@@ -92,7 +92,7 @@ def _say(facts: OptionFacts) -> str:
 
 
 def describe_option(facts: OptionFacts) -> dict[str, Any]:
-    """One option as plain values."""
+    """Return one option as plain values."""
     return {
         "key": facts.key,
         "of": facts.part,
@@ -113,7 +113,7 @@ def _draw(found: list[OptionFacts]) -> Iterator[RenderableType]:
     for facts in found:
         unit = f" {facts.info.unit}" if facts.info.unit else ""
         rows: list[tuple[str, str | Text]] = [
-            ("option of", f"{facts.part}{' (comes with the client)' if facts.coming else ''}"),
+            ("option of", f"{facts.part}{' (to come with the client)' if facts.coming else ''}"),
             ("meaning", _say(facts)),
             ("default", f"{facts.default or '(empty)'}{unit if facts.default else ''}"),
         ]

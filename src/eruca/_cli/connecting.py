@@ -1,11 +1,11 @@
-"""How commands find a cluster and sign in: `-n` and `--account`, and their variables."""
+"""How commands find a cluster and sign in: `-n`, `--account`, TLS, and their variables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,7 +13,10 @@ from eruca._net.addresses import check_addresses
 
 if TYPE_CHECKING:
     from eruca._client.options import ClientOptions
+    from eruca._net.tls import Tls
     from eruca._wire.signature import Credentials
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 DEFAULT_NAMESERVER = "127.0.0.1:9876"
 # The timeout of a send or of one request to a server. People wait a little longer than programs.
@@ -21,10 +24,44 @@ TIMEOUT_S = 5.0
 _ACCOUNT_VARIABLE = "ERUCA_ACCOUNT_FILE"
 # Where the account of a command is kept while it runs.
 _ACCOUNT = "eruca.account"
+# Where the options of TLS are kept in the context of a command.
+_TLS = "eruca.tls"
+_FILE: dict[str, Any] = {"type": click.Path(dir_okay=False), "metavar": "FILE"}
+_TLS_FLAGS: dict[str, dict[str, Any]] = {
+    "--tls": {"is_flag": True, "help": "Use TLS [default: ERUCA_TLS]. The other options of TLS imply it."},
+    "--tls-ca": {**_FILE, "help": "CA certificates to trust [default: ERUCA_TLS_CA, or those of the system]."},
+    "--tls-cert": {**_FILE, "help": "The certificate to present [default: ERUCA_TLS_CERT, or none]."},
+    "--tls-key": {**_FILE, "help": "The private key of that certificate [default: ERUCA_TLS_KEY]."},
+    "--tls-no-verify": {"is_flag": True, "help": "Accept any certificate, also that of an impostor."},
+}
+
+
+def add_tls_options(function: Function) -> Function:
+    """Add the options of TLS to a command. They are no parameters of its function; `choose_tls` reads them."""
+
+    def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value:
+            context.meta.setdefault(_TLS, {})[parameter.name] = value
+
+    for flag, facts in reversed(_TLS_FLAGS.items()):
+        function = click.option(flag, expose_value=False, callback=keep, **facts)(function)
+    return function
+
+
+def choose_tls() -> Tls | None:
+    """Return how the current command uses TLS, by its options and the environment; None: not at all."""
+    from eruca._net.tls import read_tls_environment
+
+    told: dict[str, Any] = click.get_current_context().meta.get(_TLS, {})
+    named = {"tls_ca": "ca", "tls_cert": "certificate", "tls_key": "key"}
+    given: dict[str, Any] = {named[name]: value for name, value in told.items() if name in named}
+    if "tls_no_verify" in told:
+        given["verify"] = False
+    return read_tls_environment(enabled="tls" in told, **given)
 
 
 def add_nameserver_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Add `-n` and `--account`, with the variables that set them, to a command."""
+    """Add `-n`, `--account` and the options of TLS, with the variables that set them, to a command."""
     function = click.option(
         "--account",
         metavar="FILE",
@@ -44,7 +81,7 @@ def add_nameserver_option(function: Callable[..., None]) -> Callable[..., None]:
         default=DEFAULT_NAMESERVER,
         callback=lambda _context, _parameter, text: parse_nameservers(text),
         help=f"Name servers, separated by `;` [default: NAMESRV_ADDR or {DEFAULT_NAMESERVER}].",
-    )(function)
+    )(add_tls_options(function))
 
 
 def parse_nameservers(text: str) -> str:
@@ -65,7 +102,7 @@ def make_options(nameservers: str) -> ClientOptions:
     """Return the client options of a command; the account is that of `--account`, or of the environment."""
     from eruca._client.options import ClientOptions
 
-    options = ClientOptions(nameservers=nameservers, call_timeout=TIMEOUT_S)
+    options = ClientOptions(nameservers=nameservers, call_timeout=TIMEOUT_S, tls=choose_tls())
     context = click.get_current_context(silent=True)
     account: Credentials | None = None if context is None else context.meta.get(_ACCOUNT)
     if account is None:

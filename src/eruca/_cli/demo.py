@@ -72,7 +72,7 @@ def demo(spark: bool, orders: int, hours: int, seed: int, chart: Path) -> None:
         with _open_stage() as (_, address):
             for explanation, arguments in _STEPS:
                 _show(explanation, arguments, address)
-    click.echo("\n$ # Ctrl-C: stopped cleanly, everything was on the disk\nNow yours: eruca up")
+    click.echo("\n$ # Ctrl-C: stopped cleanly, everything is on disk\nYour turn: eruca up")
 
 
 @contextmanager

@@ -136,4 +136,4 @@ def check_consumed(orders: Sequence[Order], seen: Consumed) -> None:
     missing = {order.name for order in orders} - seen.orders
     cents = sum(order.cents for order in orders)
     if missing or cents != seen.cents or seen.broken != Counter(BROKEN):
-        raise ErucaError(f"the group is wrong: {len(missing)} orders missing, {seen.cents} cents of {cents}")
+        raise ErucaError(f"the group's result is wrong: {len(missing)} orders missing, {seen.cents} cents of {cents}")

@@ -82,7 +82,7 @@ def check_requirements() -> None:
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
     if java is None or not Path(java).exists():
-        raise ConfigError("Spark needs Java, and there is none", hint=hint)
+        raise ConfigError("Spark needs Java, which is not installed", hint=hint)
     said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS_MAX, check=False)
     version = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
     if version is None or int(version[1]) < _JAVA_MAJOR_MIN:
@@ -96,7 +96,8 @@ def tour(plan: Plan, nameserver: str, directory: Path, show: Show) -> None:
     by_hour = sum_up(orders)
     cents = sum(order.cents for order in orders)
     click.echo(
-        f"\n# A shop sends the orders of the last {plan.hours} hours (seed {plan.seed}), and some that are none."
+        f"\n# A shop sends the orders of the last {plan.hours} hours (seed {plan.seed}), and some messages that are "
+        "not orders."
     )
     count = asyncio.run(send_orders(nameserver, orders))
     click.echo(f"{count:,} messages sent, {_show_money(cents)} in {len(orders):,} orders")
@@ -111,18 +112,20 @@ def tour(plan: Plan, nameserver: str, directory: Path, show: Show) -> None:
     with _start_spark(directory) as spark:
         found, bad = _stream(spark, nameserver, directory, -(-count // _BATCHES))
     if found != by_hour:
-        raise ErucaError(f"Spark's revenue is not what was sent: {_find_difference(by_hour, found)}")
+        raise ErucaError(f"Spark's revenue differs from what was sent: {_find_difference(by_hour, found)}")
     if sum(bad.values()) != len(BROKEN):
         raise ErucaError(f"{sum(bad.values())} bodies were set aside instead of {len(BROKEN)}")
     _draw(found, bad)
     draw_png(found, plan.chart)
     click.echo(f"Chart: {plan.chart.absolute()}")
     show(
-        "Spark's offsets are those of a group, so its lag shows where all lags show.",
+        "Spark commits its offsets to a group, so its lag is shown like any other.",
         ["offset", "show", REVENUE],
         nameserver,
     )
-    click.echo(f"\nSpark's revenue is what was sent, hour by hour: {_show_money(cents)} in {len(orders):,} orders.")
+    click.echo(
+        f"\nSpark's revenue matches what was sent, hour by hour: {_show_money(cents)} in {len(orders):,} orders."
+    )
 
 
 # -- Spark -------------------------------------------------------------------------------------------------------------

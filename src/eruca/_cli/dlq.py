@@ -47,12 +47,14 @@ def add_choice_options(function: Function) -> Function:
             click.option("-k", "--key", help="Only those with this key."),
             click.option(
                 "--from-time",
+                "since",
                 type=parse_time,
                 metavar="TIME",
                 help="Only those that became dead letters at this time or later.",
             ),
             click.option(
                 "--to-time",
+                "until",
                 type=parse_time,
                 metavar="TIME",
                 help="Only those that became dead letters at this time or earlier.",
@@ -100,7 +102,7 @@ def list_(group: str | None, nameservers: str, output: str, **conditions: Any) -
 
 async def _gather(admin: Admin, group: str, wanted: Wanted, output: str) -> tuple[list[Letter], bool]:
     rows: list[Letter] = []
-    # A table of a million rows is of no use; JSON and YAML have all.
+    # A table of a million rows is of no use; JSON and YAML have all of them.
     rows_max = _SHOWN_MAX if output == "table" and wanted.limit is None else None
     with show_count("dead letters read") as advance:
         async for letter in deadletters.read(admin, group, wanted):
@@ -117,7 +119,7 @@ def _draw_group(row: GroupLetters) -> Sequence[str]:
 
 def _draw_letter(row: Letter) -> Sequence[str]:
     where = (row.message_id, row.topic, row.tags, " ".join(row.keys))
-    return (format_time(row.dead_time), *where, str(row.tries), str(row.size))
+    return (format_time(row.dead_at), *where, str(row.tries), str(row.size))
 
 
 @dlq.command()
@@ -262,7 +264,7 @@ def _draw_sent(row: Resent) -> Sequence[str]:
     return (row.message_id, row.topic, row.outcome, *place, row.reason)
 
 
-# --- taking out -------------------------------------------------------------------------------------------------------
+# --- exporting --------------------------------------------------------------------------------------------------------
 
 
 @dlq.command()

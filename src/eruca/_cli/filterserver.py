@@ -13,16 +13,17 @@ from eruca._cli.settings import Settings, build_access_options, choose_told_addr
 from eruca._filterserver.app import FilterServer
 from eruca._filterserver.options import FilterServerOptions
 from eruca._net.addresses import check_addresses
+from eruca._net.tlsoptions import TlsOptions
 
 
 @add_server_options(Role.FILTERSERVER)
 def filterserver(
     settings: Settings, host: str | None, insecure: bool, print_config: bool, log_json: bool, output: str
 ) -> None:
-    """Run a filter server, which filters messages by code of their consumers.
+    """Run a filter server, which filters messages with code supplied by their consumers.
 
     It pulls from one broker, asks the consumer's filter class about each message, and serves the messages that match. A
-    broker accepts filter servers only if told so: `eruca broker --filter-server-nums 1`. Clients then find them
+    broker accepts filter servers only if configured to: `eruca broker --filter-server-nums 1`. Clients then find them
     automatically.
 
     A filter class is a WebAssembly module that the consumer uploads:
@@ -54,12 +55,13 @@ def filterserver(
     """
     access = build_access_options(settings, Path())
     options = _build(settings, host, access, insecure=insecure)
+    tls = settings.build(TlsOptions)
     if print_config:
-        print_settings(settings, output, options, access)
+        print_settings(settings, output, options, access, tls)
         return
     start_logs(settings, options.log_level, log_json)
-    server = FilterServer(options, access=access)
-    hint = "another process has the port; leave out --listen-port to take any"
+    server = FilterServer(options, access=access, tls=tls)
+    hint = "another process has the port; leave out --listen-port to use any free port"
 
     def say() -> None:
         announce(

@@ -1,4 +1,4 @@
-"""`eruca init`: a configuration with accounts, so that the secure way is one command."""
+"""`eruca init`: a configuration with accounts and a certificate, so that the secure way is one command."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from eruca._access.options import ACCOUNTS_NAME
 from eruca._cli.connecting import DEFAULT_NAMESERVER
 from eruca._cli.settings import choose_told_address
 from eruca._ground.smallfiles import DIRECTORY_MODE, FILE_MODE
+from eruca._net.certificates import list_own_names, write_self_signed
 from eruca.errors import ConfigError
 
 _ADMIN = "eruca-admin"
 _BROKER = "eruca-broker"
+_CERTIFICATE = "tls.crt"
+_KEY = "tls.key"
 # Bytes of randomness in a secret.
 _SECRET_BYTES = 32
 _ACCOUNTS = """\
@@ -51,7 +54,7 @@ secretKey: {admin_secret}
 _NAMESERVER_CONF = """\
 # Every request needs an account of {accounts}, which is read from the directory of this file.
 aclEnable=true
-{bind}"""
+{tls}{bind}"""
 _BROKER_CONF = """\
 # Every request needs an account of {accounts}, which is read from the directory of this file.
 aclEnable=true
@@ -59,7 +62,12 @@ aclEnable=true
 brokerAccessKey={broker}
 brokerSecretKey={broker_secret}
 namesrvAddr={nameserver}
-{bind}"""
+{tls}{bind}"""
+_TLS_CONF = """\
+# The certificate for TLS connections. `tls.server.mode=enforcing` refuses all others.
+tls.server.certPath={certificate}
+tls.server.keyPath={key}
+"""
 
 
 @click.command()
@@ -68,7 +76,7 @@ namesrvAddr={nameserver}
     "--host", metavar="ADDRESS", help="Address to bind and to announce to clients [default: only this machine]."
 )
 def init(directory: Path, host: str | None) -> None:
-    """Write a configuration with accounts into DIR [default: ./conf].
+    """Write a configuration with accounts and a certificate into DIR [default: ./conf].
 
     It has an admin account and an account for brokers, each with a random secret. The files can be read only by you:
 
@@ -76,6 +84,7 @@ def init(directory: Path, host: str | None) -> None:
       broker.conf, nameserver.conf   for -c of the servers
       plain_acl.yml                  the accounts, as RocketMQ 4.9 has them
       tools.yml                      the admin account: for --account, and mqadmin
+      tls.crt, tls.key               a self-signed certificate: tls.crt for --tls-ca of clients
 
     Existing files are never overwritten.
 
@@ -85,7 +94,7 @@ def init(directory: Path, host: str | None) -> None:
       eruca init /etc/eruca --host 10.0.0.5
     """
     files = make_files(directory, host)
-    existing = [name for name in files if (directory / name).exists()]
+    existing = [name for name in (*files, _CERTIFICATE, _KEY) if (directory / name).exists()]
     if existing:
         raise ConfigError(
             f"{directory} has {' and '.join(existing)} already", hint="choose another directory, or remove the files"
@@ -96,7 +105,9 @@ def init(directory: Path, host: str | None) -> None:
             _write_new(directory / name, text)
     except OSError as error:
         raise ConfigError(f"{directory} cannot be written: {error.strerror}") from error
-    click.echo(f"wrote {', '.join(files)} to {directory}\n\n{_describe_next(directory)}")
+    names = list_own_names(*([] if host is None else [host, choose_told_address(host)]))
+    write_self_signed(directory / _CERTIFICATE, directory / _KEY, names)
+    click.echo(f"wrote {', '.join((*files, _CERTIFICATE, _KEY))} to {directory}\n\n{_describe_next(directory)}")
 
 
 def make_files(directory: Path, host: str | None) -> dict[str, str]:
@@ -111,6 +122,9 @@ def make_files(directory: Path, host: str | None) -> dict[str, str]:
         "name": shlex.quote(str(directory / TOOLS_NAME)),
         "nameserver": DEFAULT_NAMESERVER if told is None else f"{told}:{DEFAULT_NAMESERVER.rpartition(':')[2]}",
     }
+    # Absolute, because a server may be started anywhere.
+    place = directory.absolute()
+    facts["tls"] = _TLS_CONF.format(certificate=place / _CERTIFICATE, key=place / _KEY)
     bind = "" if host is None else f"bindAddress={host}\n"
     announce = "" if told is None else f"brokerIP1={told}\n"
     return {
@@ -127,8 +141,11 @@ def _write_new(path: Path, text: str) -> None:
 
 
 def _describe_next(directory: Path) -> str:
-    config, tools = shlex.quote(str(directory / "broker.conf")), shlex.quote(str(directory / TOOLS_NAME))
+    config, tools, certificate = (
+        shlex.quote(str(directory / name)) for name in ("broker.conf", TOOLS_NAME, _CERTIFICATE)
+    )
     return (
         f"Next:\n  eruca up -c {config}\nand in another terminal:\n"
-        f'  eruca send --account {tools} hello "my first message"\n  eruca tail --account {tools} hello'
+        f'  eruca send --account {tools} hello "my first message"\n'
+        f"  eruca tail --account {tools} --tls-ca {certificate} hello"
     )

@@ -101,7 +101,7 @@ def _write_rows(module: ModuleType, prefix: str = "") -> str:
 
 
 def _list_fixtures() -> Iterator[tuple[str, Any]]:
-    # By its name: nothing but tests imports that room, and a page about it does not make this module depend on it.
+    # Imported by name: only tests import that room, and a page about it must not make this module depend on it.
     for name, value in vars(importlib.import_module("eruca._testing.plugin")).items():
         if name.startswith("eruca_") and value.__doc__:
             yield name, inspect.unwrap(value)

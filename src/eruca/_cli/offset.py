@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import click
 
 from eruca._admin import offsets
-from eruca._admin.offsets import EARLIEST, LATEST, Move, QueueProgress
+from eruca._admin.offsets import Move, QueueProgress
 from eruca._admin.session import Admin
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import add_output_option, format_time, parse_time, print_rows
+from eruca._client.group.settings import Start
 from eruca._wire.names import check_group, check_topic
 from eruca.errors import NoRoute
 
 _AGO = re.compile(r"-(\d{1,9})([smhd])")
-_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _COLUMNS = ["topic", "broker", ">queue", ">before", ">after", "outcome", "reason"]
 
 
@@ -38,16 +39,19 @@ def offset() -> None:
     """
 
 
-def parse_moment(text: str) -> int:
-    """Read a target: `earliest`, `latest`, `now`, `-2h` (ago) or a time. Returns milliseconds."""
+def parse_moment(text: str) -> Start:
+    """Read a target: `earliest`, `latest`, `now`, `-2h` (ago) or a time."""
     if text == "earliest":
-        return EARLIEST
+        return "earliest"
     if text in ("latest", "now"):
-        return LATEST
+        return "latest"
     if match := _AGO.fullmatch(text):
-        return max(EARLIEST, round(time.time() * 1000) - int(match[1]) * _UNIT_MS[match[2]])
+        try:
+            return datetime.now(UTC) - timedelta(**{_UNITS[match[2]]: int(match[1])})
+        except OverflowError:
+            return "earliest"
     moment = parse_time(text)
-    if moment < 0:
+    if moment < datetime.fromtimestamp(0, UTC):
         raise click.BadParameter(f"{text!r} is before 1970")
     return moment
 
@@ -93,7 +97,7 @@ def _describe(row: QueueProgress) -> dict[str, object]:
 
 def _draw_progress(row: QueueProgress) -> Sequence[str]:
     numbers = (str(row.queue), str(row.offset), str(row.end), str(row.behind))
-    return (row.topic, row.broker, *numbers, format_time(row.consumed_time))
+    return (row.topic, row.broker, *numbers, format_time(row.consumed_at))
 
 
 @offset.command()
@@ -113,7 +117,7 @@ def _draw_progress(row: QueueProgress) -> Sequence[str]:
 @add_nameserver_option
 @add_output_option
 def reset(
-    group: str, topic: str, moment: int, only_back: bool, dry_run: bool, yes: bool, nameservers: str, output: str
+    group: str, topic: str, moment: Start, only_back: bool, dry_run: bool, yes: bool, nameservers: str, output: str
 ) -> None:
     """Move GROUP to the messages that were stored in TOPIC at a time.
 
@@ -140,8 +144,10 @@ def reset(
     _show_moves(moves, output)
 
 
-def _say(moment: int) -> str:
-    return {EARLIEST: "its first message", LATEST: "its end"}.get(moment) or format_time(moment)
+def _say(moment: Start) -> str:
+    if isinstance(moment, datetime):
+        return format_time(moment)
+    return "its first message" if moment == "earliest" else "its end"
 
 
 @offset.command()

@@ -18,6 +18,7 @@ from eruca._filterserver.options import FilterServerOptions
 from eruca._ground.config import OptionInfo, StoreOptions, info_of
 from eruca._nameserver.options import NameServerOptions
 from eruca._net.limitoptions import LimitOptions
+from eruca._net.tlsoptions import TlsOptions
 
 ENVIRONMENT_PREFIX = "ERUCA_"
 # The part of options that all servers have; there is one row for each server.
@@ -31,10 +32,11 @@ _TYPE_NAMES: dict[Any, str] = {bool: "true or false", int: "number", str: "text"
 class Role(enum.Enum):
     """Which program reads an option."""
 
-    SERVER = "server"
     BROKER = "broker"
     NAMESERVER = "nameserver"
     FILTERSERVER = "filterserver"
+    # Each of the three.
+    SERVER = "server"
     CLIENT = "client"
 
 
@@ -50,7 +52,7 @@ class OptionFacts:
     info: OptionInfo
     # Why it has no effect here; empty if it has one.
     no_effect: str = ""
-    # It is declared here already, and comes with a part that is still to be built.
+    # Declared already, but belongs to a part that is not built yet.
     coming: bool = False
 
     def is_of(self, role: Role) -> bool:
@@ -101,13 +103,14 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.BROKER, "store", StoreOptions),
     (Role.NAMESERVER, "name server", NameServerOptions),
     (Role.FILTERSERVER, "filter server", FilterServerOptions),
-    (Role.SERVER, "every server", AccessOptions),
+    (Role.SERVER, EVERY_SERVER, AccessOptions),
+    (Role.SERVER, EVERY_SERVER, TlsOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (
     OptionInfo(
         "rocketmq.client.rebalance.waitInterval",
-        "how often a consumer looks whether its queues are fairly shared",
+        "how often a consumer checks which queues are assigned to it",
         unit="ms",
         low=1,
         older=10_000,

@@ -7,11 +7,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
+
+from eruca._ground.times import from_epoch_ms, to_epoch_ms
 
 # rich is imported where it is used: commands that print plain lines or JSON start faster without it.
 if TYPE_CHECKING:
@@ -101,14 +103,19 @@ def show_safely(text: str) -> str:
     return "".join([c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text])
 
 
-def format_time(time_ms: int | None) -> str:
-    """Return a time of the store as local time."""
-    if not time_ms or time_ms < 0:
+def format_time(time: datetime | int | None) -> str:
+    """Return a time of the store as local time; a number is milliseconds since 1970."""
+    if isinstance(time, int):
+        found = from_epoch_ms(time) if time > 0 else None
+        if found is None and time > 0:
+            return str(time)
+        time = found
+    if time is None:
         return "-"
     try:
-        return datetime.fromtimestamp(time_ms / 1000).isoformat(" ", "milliseconds")
+        return time.astimezone().replace(tzinfo=None).isoformat(" ", "milliseconds")
     except (OverflowError, OSError, ValueError):
-        return str(time_ms)
+        return str(time)
 
 
 def format_bytes(count: int) -> str:
@@ -121,12 +128,17 @@ def format_bytes(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def parse_time(text: str) -> int:
-    """Read a time as milliseconds: a number, or 2026-11-15 or 2026-11-15T07:21:06 in local time."""
-    if re.fullmatch(r"-?\d{5,}", text):
-        return int(text)
+def parse_time_ms(text: str) -> int:
+    """Read a time as `parse_time` does, as milliseconds since 1970."""
+    return to_epoch_ms("time", parse_time(text))
+
+
+def parse_time(text: str) -> datetime:
+    """Read a time: milliseconds since 1970, 2026-11-15, or 2026-11-15T07:21:06; without a zone it is local time."""
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+        if re.fullmatch(r"-?\d{5,}", text):
+            return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(text))
+        return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError, OSError):
         raise click.BadParameter(f"{text!r} is neither milliseconds nor a time like 2026-11-15T07:21:06") from None
 

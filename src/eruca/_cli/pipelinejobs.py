@@ -191,9 +191,9 @@ def audit(
     """
     module = load("eruca._spark.pipelines.audit")
     wanted = make_input(archive=archive, **options)
-    late_ms, settle_ms = parse_span(late), parse_span(settle)
+    spans = {"late": parse_span(late), "settle": parse_span(settle)}
     with open_session("audit", master, conf, delta=is_delta(archive)) as session:
-        summary = module.run_audit(session, wanted, out, trace_topic=trace_topic, late_ms=late_ms, settle_ms=settle_ms)
+        summary = module.run_audit(session, wanted, out, trace_topic=trace_topic, **spans)
     show_summary(summary, output, summary_file)
     if any(summary.facts[finding] for finding in module.FINDINGS):
         sys.exit(1)

@@ -8,13 +8,15 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from eruca._cli.connecting import DEFAULT_NAMESERVER, parse_nameservers
+from eruca._cli.connecting import DEFAULT_NAMESERVER, add_tls_options, choose_tls, parse_nameservers
 from eruca._cli.output import make_console, make_table
+from eruca._ground.times import from_epoch_ms
 from eruca._spark.requirements import load_module
 from eruca.errors import ConfigError, ErucaError
 
@@ -29,7 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def load(module: str) -> Any:
-    """Import a module that needs Spark. Raises ConfigError, which says what to install, if a package is missing."""
+    """Import a module that needs Spark. Raises ConfigError, which names what to install, if a package is missing."""
     return load_module(module, "this command")
 
 
@@ -104,7 +106,7 @@ def add_input_options(function: Function) -> Function:
 
 
 def add_cluster_option(function: Function) -> Function:
-    """Add `-n`; its default depends on the other options."""
+    """Add `-n`, whose default depends on the other options, and the options of TLS."""
     return click.option(
         "-n",
         "--namesrv-addr",
@@ -113,7 +115,7 @@ def add_cluster_option(function: Function) -> Function:
         metavar="HOST:PORT",
         callback=lambda _context, _parameter, text: None if text is None else parse_nameservers(text),
         help="Name servers of the live topics, separated by `;`.",
-    )(function)
+    )(add_tls_options(function))
 
 
 def add_store_option(function: Function) -> Function:
@@ -134,7 +136,7 @@ def make_access(nameservers: str | None, *, otherwise: bool = True) -> Access | 
     if nameservers is None and otherwise:
         given = os.environ.get("ERUCA_NAMESRV_ADDR") or os.environ.get("NAMESRV_ADDR")
         nameservers = parse_nameservers(given or DEFAULT_NAMESERVER)
-    return None if nameservers is None else Access(nameservers)
+    return None if nameservers is None else Access(nameservers, tls=choose_tls())
 
 
 def make_input(
@@ -153,8 +155,8 @@ def make_input(
         stores=parse_stores(stores),
         topics=tuple(topics),
         pattern=pattern,
-        since_ms=parse_timestamp(since),
-        until_ms=parse_timestamp(until),
+        since=parse_timestamp(since),
+        until=parse_timestamp(until),
     )
 
 
@@ -177,14 +179,14 @@ def make_address(place: str) -> str:
     return place if "://" in place else f"file://{os.path.abspath(place)}"
 
 
-def parse_timestamp(text: str | None) -> int | None:
-    """Parse a time, in milliseconds since the epoch."""
+def parse_timestamp(text: str | None) -> datetime | None:
+    """Parse a time."""
     if text is None:
         return None
     from eruca._spark.timestamps import read_timestamp
 
     try:
-        return read_timestamp(text).resolve(int(time.time() * 1000))
+        return from_epoch_ms(read_timestamp(text).resolve(int(time.time() * 1000)))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -252,11 +254,11 @@ def show_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], ti
     make_console().print(make_table(list(columns.values()), table, title))
 
 
-def parse_span(text: str) -> int:
-    """Parse a time span, in milliseconds."""
+def parse_span(text: str) -> timedelta:
+    """Parse a time span."""
     from eruca._spark.optiontable import read_duration_ms
 
     try:
-        return read_duration_ms(text)
+        return timedelta(milliseconds=read_duration_ms(text))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None

@@ -22,12 +22,12 @@ from eruca.errors import ConnectFailed
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-# What shells report for a process that a signal ended.
+# What shells report for a process ended by a signal.
 _EXIT_SIGNAL = 128
 # How long a computing thread keeps the interpreter while the event loop waits for it.
 _SWITCH_S = 0.0001
-# A server creates thousands of requests and answers per second that are not cycles; the collector need not visit each.
-# A tenth of this made pauses shorter, but sends a fifth slower.
+# A server creates thousands of requests and answers per second, none of them cycles; the collector need not visit each.
+# With a tenth of this value, pauses were shorter but sends a fifth slower.
 _NEW_OBJECTS_MAX = 20_000
 
 
@@ -38,7 +38,10 @@ class Startable(Protocol):
         """Begin."""
 
     async def stop(self) -> None:
-        """End with everything on the disk; also when the start failed half-way."""
+        """Stop with everything on disk, even if the start failed half-way."""
+
+    def look_again(self) -> None:
+        """Check for changes the files that are read while it runs."""
 
 
 @dataclass(slots=True)
@@ -72,8 +75,13 @@ def run_services(services: Sequence[Service], announce: Callable[[], None]) -> N
 
 
 async def _run(services: Sequence[Service], announce: Callable[[], None]) -> None:
-    with _listen_to_signals() as stopping:
-        started: list[Service] = []
+    started: list[Service] = []
+
+    def look_again() -> None:
+        for service in started:
+            service.server.look_again()
+
+    with _listen_to_signals(look_again) as stopping:
         try:
             for service in services:
                 started.append(service)
@@ -150,12 +158,12 @@ def handle_signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> I
 
 
 @contextmanager
-def _listen_to_signals() -> Iterator[asyncio.Event]:
+def _listen_to_signals(look_again: Callable[[], None]) -> Iterator[asyncio.Event]:
     """An event that the first signal sets; the second one ends the process, and the next start recovers.
 
     SIGHUP means that the terminal is gone, or asks for new log files (logrotate) or settings (systemd). In a terminal
-    it is the end, and a clean one. Anywhere else it is only logged: logs go to stderr, and settings are changed with
-    `updateBrokerConfig`.
+    it is the end, and a clean one. Anywhere else it calls `look_again`, for files that are read while a server runs;
+    logs go to stderr, and settings are changed with `updateBrokerConfig`.
     """
     stopping = asyncio.Event()
 
@@ -170,7 +178,8 @@ def _listen_to_signals() -> Iterator[asyncio.Event]:
         if in_terminal and not stopping.is_set():
             stop(signal.SIGHUP)
         elif not in_terminal:
-            log.warning("SIGHUP ignored: there are no log files to reopen and no settings to read again")
+            log.warning("SIGHUP: certificates are checked for changes; there are no log files to reopen")
+            look_again()
 
     handlers = {number: partial(stop, number) for number in (signal.SIGTERM, signal.SIGINT)}
     # A server started with nohup ignores it already.

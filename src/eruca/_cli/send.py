@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-# How many sends are under way at the same time.
+# The number of sends in progress at the same time.
 _WINDOW = 64
 # With more messages than this, a summary is printed instead of a line for each.
 _ROWS_MAX = 20
@@ -162,7 +162,7 @@ class _Lines:
         self._queue: asyncio.Queue[bytes | ErucaError | None] = asyncio.Queue(_WINDOW)
         self._loop = asyncio.get_running_loop()
         if sys.stdin.isatty():
-            click.echo("eruca: one message a line; Ctrl-D ends", err=True)
+            click.echo("eruca: one message per line; Ctrl-D ends", err=True)
         # A daemon thread, so that Ctrl-C does not wait for another line.
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -268,7 +268,7 @@ class _Sender:
         """Print a table, or a summary of many messages."""
         self._bar.close()
         if self._blank_lines:
-            click.echo(f"eruca: lines without any text are left out: {self._blank_lines}", err=True)
+            click.echo(f"eruca: blank lines skipped: {self._blank_lines}", err=True)
         if self._output != "table" or not self.count:
             return
         if self.count > _ROWS_MAX:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eruca import __version__
+from eruca._access.accountfiles import TOOLS_NAME
 from eruca._access.options import AccessOptions
 from eruca._broker.app import Broker
 from eruca._broker.options import FAST_PORT_BELOW, BrokerOptions
@@ -42,6 +43,7 @@ from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
 from eruca._net.addresses import split_addresses
 from eruca._net.limitoptions import LimitOptions
+from eruca._net.tlsoptions import TlsOptions
 from eruca._observe.logs import set_up_logs
 from eruca._store.layout import StorePaths
 
@@ -90,7 +92,7 @@ def add_server_options(*roles: Role) -> Callable[[Callable[..., None]], click.Co
 
         @functools.wraps(function)
         def with_settings(config: Path | None, overrides: tuple[str, ...], **given: Any) -> None:
-            flags = {key: given.pop(key) for key in known}
+            flags = {key: given.pop(_name_parameter(key)) for key in known}
             settings = gather_settings(*roles, config=config, environment=os.environ, overrides=overrides, flags=flags)
             function(settings=settings, **given)
 
@@ -111,11 +113,16 @@ def _make_flag(facts: OptionFacts) -> Callable[[Any], Any]:
     return click.option(
         *short,
         facts.flag,
-        facts.key,
+        _name_parameter(facts.key),
         metavar="VALUE",
         hidden=facts.key not in _EVERYDAY,
         help=f"{facts.key}: {facts.info.doc}{unit}{default}",
     )
+
+
+def _name_parameter(key: str) -> str:
+    """Return the name of an option's parameter: keys with dots are not names."""
+    return key.replace(".", "_")
 
 
 _SHARED = (
@@ -181,11 +188,12 @@ def nameserver(
         options = replace(options, bind_address=host)
     access = build_access_options(settings, Path(options.kv_config_path).parent)
     require_loopback("the name server", options.bind_address, access, insecure=insecure)
+    tls = settings.build(TlsOptions)
     if print_config:
-        print_settings(settings, output, options, access)
+        print_settings(settings, output, options, access, tls)
         return
     start_logs(settings, "INFO", log_json)
-    server = NameServer(options, access=access)
+    server = NameServer(options, access=access, tls=tls)
     hint = "is another name server running? Stop it, or choose another port: --listen-port 9877"
     run_services([Service(server, hint)], lambda: announce(output, {"nameserver": server.address}))
 
@@ -214,7 +222,7 @@ def broker(
     require_loopback("the broker", options.bind_host, access, insecure=insecure)
     store_options = _fit_store(settings, options)
     if print_config:
-        print_settings(settings, output, options, store_options, access)
+        print_settings(settings, output, options, store_options, access, settings.build(TlsOptions))
         return
     start_logs(settings, options.message_log_level, log_json)
     if not (options.nameservers or options.nameserver_domain):
@@ -273,12 +281,13 @@ def up(
     shared -= {info.java for info in info_of(LimitOptions).values()}
     for_nameserver = _build_its_nameserver(settings, shared)
     for_nameserver = replace(for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port)
+    tls = settings.build(TlsOptions)
     if print_config:
-        print_settings(settings, output, options, store_options, access)
+        print_settings(settings, output, options, store_options, access, tls)
         return
     # After the table only warnings are shown; -v shows more.
     start_logs(settings, options.message_log_level if settings.is_set("logLevel") else "WARNING", log_json)
-    server = NameServer(for_nameserver, access=access)
+    server = NameServer(for_nameserver, access=access, tls=tls)
     first = Service(server, "is another name server running? Stop it, or choose another port: --nameserver-port 9877")
     second, keeper = _make_broker(settings, options, store_options, access)
 
@@ -338,6 +347,7 @@ def _make_broker(
         # As in Java: changes at run time are written to the file it was started with.
         kept_options=settings.config or in_store,
         overridden=settings.list_overriding(settings.config, in_store),
+        tls=settings.build(TlsOptions),
     )
     hint = f"is another broker running? Stop it, or choose another port: --listen-port {options.port + 10}"
     return Service(server, hint, after_start=watch.close), server
@@ -386,12 +396,22 @@ def _announce_up(output: str, server: NameServer, keeper: Broker, data: Path) ->
     if output == "json":
         announce(output, {"nameserver": address, **facts, "data": str(data), "pid": os.getpid()})
         return
-    make_console().print(draw_panel(address, facts, data))
+    make_console().print(draw_panel(address, facts, data, _find_account(keeper.access.options)))
 
 
-def draw_panel(address: str, facts: Mapping[str, Any], data: Path) -> Panel:
+def _find_account(access: AccessOptions) -> str | None:
+    """Return the file that commands sign in with: the one beside the accounts, if it is there. None: no accounts."""
+    if not access.enabled:
+        return None
+    tools = Path(access.file).with_name(TOOLS_NAME)
+    return shlex.quote(str(tools)) if tools.exists() else "FILE"
+
+
+def draw_panel(address: str, facts: Mapping[str, Any], data: Path, account: str | None = None) -> Panel:
     """What a newcomer wants to know: where everything is, and what to type next."""
     at = "" if address == DEFAULT_NAMESERVER else f" -n {address}"
+    at += f" --account {account}" if account else ""
+    others = "the account of your application" if account else "nothing else changes"
     where = _make_grid(
         ("name server", address),
         ("broker", f"{facts['broker']} ({facts['name']} of {facts['cluster']}; fast port {facts['fast']})"),
@@ -401,7 +421,7 @@ def draw_panel(address: str, facts: Mapping[str, Any], data: Path) -> Panel:
         ("send a message", f'eruca send{at} hello "my first message"'),
         ("read it", f"eruca tail{at} hello"),
         ("wait for more", f"eruca tail{at} hello --follow"),
-        ("from Java, Go, Node", f"name server address {address}, nothing else changes"),
+        ("from Java, Go, Node", f"name server address {address}, {others}"),
         ("stop", "Ctrl-C"),
     )
     return Panel(

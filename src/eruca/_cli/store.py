@@ -17,7 +17,7 @@ from eruca._cli.output import (
     format_bytes,
     format_time,
     make_table,
-    parse_time,
+    parse_time_ms,
     print_document,
     print_rows,
     show_progress,
@@ -44,7 +44,7 @@ def store() -> None:
     """Look into a store directory, check it, rebuild what is derived from its log.
 
     DIR is the directory that storePathRootDir sets, with commitlog/, consumequeue/ and index/ in it, written by Eruca
-    or by Apache RocketMQ 4.x. All commands but rebuild change nothing and need no lock, so they also work while a
+    or by Apache RocketMQ 4.x. All commands except rebuild change nothing and need no lock, so they also work while a
     broker has the store open; rebuild needs the store closed.
 
     \b
@@ -226,11 +226,11 @@ def add_row_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--to-position", type=int, help="Stop before this position.")
 @click.option(
     "--from-time",
-    type=parse_time,
+    type=parse_time_ms,
     metavar="TIME",
     help="Stored at this time or later: milliseconds or 2026-11-15T07:21:06.",
 )
-@click.option("--to-time", type=parse_time, metavar="TIME", help="Stored at this time or earlier.")
+@click.option("--to-time", type=parse_time_ms, metavar="TIME", help="Stored at this time or earlier.")
 @add_row_options
 def dump(
     directory: Path,
@@ -345,7 +345,7 @@ def verify(
     """Check a whole store: every record with its CRC, every entry of queues and index, every table.
 
     Reports each damaged place by file and position, and a torn end of the log. The exit status is 1 if there is an
-    error; a warning is something the next start repairs. Nothing is changed, and records behind a damaged place stay
+    error; a warning is something the next start repairs. Nothing is changed, and records after a damaged place stay
     readable.
 
     \b

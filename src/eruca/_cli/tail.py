@@ -9,7 +9,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -86,7 +86,7 @@ def tail(
     """Show the messages of TOPIC, oldest first.
 
     Shows the last messages, or those from --from on, and with --follow also those that arrive. It reads all queues and
-    leaves no trace on the broker; only with --group it commits offsets, as a consumer of that group would. It works
+    leaves no trace on the broker; only with --group does it commit offsets, as a consumer of that group would. It works
     with every broker that speaks the protocol of RocketMQ 4.x; ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY set the account if
     one is needed.
 
@@ -114,11 +114,7 @@ def tail(
 def _parse_start(text: str) -> str | datetime:
     if text in (_LAST, "earliest", "latest"):
         return text
-    time_ms = parse_time(text)
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        raise click.BadParameter(f"{text} ms since 1970 is not a time that a calendar has") from None
+    return parse_time(text)
 
 
 async def _run(tail_: _Tail) -> None:
@@ -216,7 +212,7 @@ class _Tail:
     # -- stored messages ---------------------------------------------------------------------------------------------
 
     async def _show_last(self, readings: list[Reading]) -> None:
-        """Return the last messages of all queues; with tags, the matching ones among the last of each queue."""
+        """Show the last messages of all queues; with tags, the matching ones among the last of each queue."""
         count = self._wish.count or _LAST_COUNT
         found = [message async for message in self._merge(readings)]
         for message in found[-count:]:
@@ -242,7 +238,7 @@ class _Tail:
         while not reading.ahead and reading.offset < reading.end:
             pulled = await self._consumer.pull(reading.queue, reading.offset, tags=self._wish.tags, timeout=TIMEOUT_S)
             reading.ahead = [message for message in pulled.messages if message.offset < reading.end]
-            # Without this, an answer that does not advance would repeat for ever.
+            # Without this, an answer that does not advance would repeat forever.
             reading.offset = max(pulled.next_offset, reading.offset + 1)
 
     # -- new messages ------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def _read_store(directory: Path) -> list[Transaction]:
 
 
 def _draw(row: Transaction) -> Sequence[str]:
-    where = (str(row.position), format_bytes(row.size), format_time(row.born_time))
+    where = (str(row.position), format_bytes(row.size), format_time(row.born_at))
     return (row.state.value, *where, row.producer_group, row.topic, str(row.checks), row.message_id)
 
 
@@ -135,7 +135,7 @@ def show(name: str, nameservers: str, output: str) -> None:
         "body_base64": base64.b64encode(body).decode(),
     }
     facts = [
-        (key, format_time(value) if key in ("time", "born_time") else str(value))
+        (key, format_time(getattr(row, key)) if key.endswith("_at") else str(value))
         for key, value in msgspec.to_builtins(row).items()
     ]
     properties = list(message.all_properties.items())
@@ -194,7 +194,7 @@ def discard(
       eruca txn discard --all --group payments --yes
     """
     _check_choice(ids, everything, group)
-    confirm(f"Roll {'all prepared' if everything else len(ids)} transactions back for good?", yes)
+    confirm(f"Roll {'all prepared' if everything else len(ids)} transactions back permanently?", yes)
 
     async def work(admin: Admin) -> list[Deed]:
         rows = await _choose(admin, ids, State.PREPARED, group)

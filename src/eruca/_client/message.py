@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from enum import Enum
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from eruca._client.namespaces import unwrap, unwrap_queue
+from eruca._ground.durations import Duration
+from eruca._ground.times import from_epoch_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.host import unpack_host
 from eruca._wire.ids import encode_offset_id
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.properties import KEYS, ORIGIN_MESSAGE_ID, RESERVED, RETRY_TOPIC, TAGS, UNIQ_KEY, split_keys
 from eruca._wire.record import Record, user_body
-from eruca.errors import ErucaError, SerializationError, WireError
+from eruca.errors import ErucaError, MessageIllegal, SerializationError, WireError
+
+if TYPE_CHECKING:
+    from eruca._client.produce.outgoing import Receipt
 
 # Turns the body of a message into its `value`.
 Decode: TypeAlias = Callable[[bytes], Any]
@@ -34,13 +39,24 @@ class Outcome(Enum):
 
 
 class Settle(Protocol):
-    """Receives the acknowledgements of messages."""
+    """Receives the acknowledgements of messages, and replies to them."""
 
     async def ack(self, message: Message) -> None:
         """Mark the message as done."""
 
     async def retry(self, message: Message, delay_level: int) -> None:
         """Have the message delivered again later; a level below 0 makes it a dead letter."""
+
+    async def reply(
+        self,
+        message: Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        timeout: Duration | None,
+    ) -> Receipt:
+        """Reply to the message."""
 
 
 class ReceivedMessage:
@@ -77,7 +93,7 @@ class ReceivedMessage:
             f" offset {self.offset}, {len(self.record.body)} bytes>"
         )
 
-    # -- what it says ------------------------------------------------------------------------------------------------
+    # -- content -----------------------------------------------------------------------------------------------------
 
     @property
     def topic(self) -> str:
@@ -208,7 +224,8 @@ class Message(ReceivedMessage):
     messages that it has not settled explicitly.
     """
 
-    __slots__ = ("_settle",)
+    # `_settled_by` has no value before the message is settled: nearly all messages are settled by their handler.
+    __slots__ = ("_settle", "_settled_by")
 
     def __init__(
         self,
@@ -235,22 +252,45 @@ class Message(ReceivedMessage):
         """
         if self._settle is not None:
             await self._settle.retry(self, delay_level)
-            self._settle = None
+            self._take_settle()
 
     async def bury(self) -> None:
         """Make it a dead letter of the group. Raises ErucaError."""
         if self._settle is not None:
             await self._settle.retry(self, -1)
-            self._settle = None
+            self._take_settle()
+
+    async def reply(
+        self,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        timeout: Duration | None = None,
+    ) -> Receipt:
+        """Reply to a message that was sent with `request`, by a client in any language. It does not settle the message.
+
+        `timeout` is 30 s by default. Raises MessageIllegal if the message is not a request, and SendFailed if its
+        sender is gone.
+        """
+        settle: Settle | None = self._settle or getattr(self, "_settled_by", None)
+        if settle is None:
+            raise MessageIllegal(
+                f"{self!r} was not delivered by a consumer, so it has no way to reply", hint="use `Producer.reply`"
+            )
+        return await settle.reply(self, body, tags, keys, properties, timeout)
 
     def _take_settle(self) -> Settle | None:
         """Return where to settle the message; None when it is settled already. May be called in any thread."""
         settle, self._settle = self._settle, None
+        if settle is not None:
+            self._settled_by = settle
         return settle
 
 
 def _to_time(time_ms: int) -> datetime:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        raise WireError(f"{time_ms} ms since 1970 is not a time") from None
+    time = from_epoch_ms(time_ms)
+    if time is None:
+        raise WireError(f"{time_ms} ms since 1970 is not a time")
+    return time

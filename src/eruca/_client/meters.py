@@ -20,7 +20,7 @@ class SendMeter:
 
     def __init__(self, group: str) -> None:
         self._sent = REGISTRY.counter("sent_total", "Requests whose messages a broker stored", group=group)
-        self._failed = REGISTRY.counter("send_failures_total", "Sends that were given up", group=group)
+        self._failed = REGISTRY.counter("send_failures_total", "Sends that failed finally", group=group)
         self._retries = REGISTRY.counter("send_retries_total", "Tries after the first of a send", group=group)
         self._seconds = REGISTRY.histogram("send_seconds", "Time from a send to its receipt", group=group)
 

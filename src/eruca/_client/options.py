@@ -12,6 +12,7 @@ from eruca._client.arguments import check_count, check_type
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import CALLS_IN_FLIGHT_MAX
 from eruca._net.addresses import check_addresses, split_addresses
+from eruca._net.tls import Tls, TlsChoice, read_tls_environment
 from eruca.errors import ConfigError
 
 # Intervals and timeouts of zero would keep the client busy, or fail every request.
@@ -45,8 +46,9 @@ class ClientOptions:
     access_key: str = field(default_factory=lambda: os.environ.get("ERUCA_ACCESS_KEY", ""))
     secret_key: str = field(default_factory=lambda: os.environ.get("ERUCA_SECRET_KEY", ""), repr=False)
     security_token: str = field(default="", repr=False)
-    # A context for TLS; None means no TLS.
-    tls: ssl.SSLContext | None = None
+    # True: TLS with the CAs of the system. A `Tls` names the files to use, and a context is used as it is. None and
+    # False: no TLS. The default is read from ERUCA_TLS, ERUCA_TLS_CA, ERUCA_TLS_CERT and ERUCA_TLS_KEY.
+    tls: TlsChoice = field(default_factory=read_tls_environment)
     # Topics and groups of a namespace are `namespace%name` on the broker; the client hides the prefix.
     namespace: str = ""
     # Distinguishes processes on one machine, for the local offsets of broadcast consumers.
@@ -74,7 +76,10 @@ class ClientOptions:
                 f"address_server={self.address_server!r}: expected a URL that starts with http:// or https://"
             )
         if self.tls is not None:
-            check_type("tls", self.tls, ssl.SSLContext)
+            check_type("tls", self.tls, bool, Tls, ssl.SSLContext)
+        if isinstance(self.tls, bool):
+            # Converted, so that equal options compare equal and share a session.
+            object.__setattr__(self, "tls", read_tls_environment(enabled=True) if self.tls else None)
         check_nameservers("nameservers", self.nameservers)
         check_count("calls_max", self.calls_max)
         for name in ("call_timeout", "route_interval", "heartbeat_interval"):

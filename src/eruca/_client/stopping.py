@@ -51,11 +51,16 @@ class Client(ABC):
 
 
 def describe_client(
-    client: Client, group: str, topics: Iterable[str], *, was_closed: bool, name: str | None = None
+    client: Client, group: str, nameservers: str, state: str, topics: Iterable[str] | None = None
 ) -> str:
-    """Return the `repr` of a client: its group, its topics, and whether it is running."""
-    state = "running" if client._is_started else "closed" if was_closed else "not started"
-    return f"<{name or type(client).__name__} of group {group}, topics {', '.join(topics) or '(none)'}, {state}>"
+    """Return the `repr` of a client: its group, its topics, its name servers and its state."""
+    facts = f"group={group!r}" + ("" if topics is None else f" topics={list(topics)!r}")
+    return f"<{type(client).__name__} {facts} nameservers={nameservers!r} {state}>"
+
+
+def find_state(*, is_started: bool, was_closed: bool) -> str:
+    """Return the state of a client in words."""
+    return "started" if is_started else "closed" if was_closed else "not started"
 
 
 class _Termination:

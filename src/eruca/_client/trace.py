@@ -227,7 +227,7 @@ class SendTrace:
         """Do nothing: the outcome is not known yet."""
 
     def after_send(
-        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
     ) -> None:
         """Record the message if it was stored and the broker wants traces; Java does not record failures either."""
         if receipt is None or not receipt.trace_on:
@@ -240,7 +240,7 @@ class SendTrace:
             kind = TracedKind.DELAY
         self.dispatcher.add(
             PubTrace(
-                time_ms=self._session.clock.now_ms() - spent_ms,
+                time_ms=self._session.clock.now_ms() - round(seconds * 1000),
                 region=receipt.region,
                 group=self._group,
                 topic=unwrap(self._namespace, parcel.topic),
@@ -249,7 +249,7 @@ class SendTrace:
                 keys=properties.get(KEYS, ""),
                 store_host=self._session.routes.find_address(queue.broker_name, only_this=True),
                 body_bytes=len(parcel.body),
-                cost_ms=spent_ms,
+                cost_ms=round(seconds * 1000),
                 kind=kind,
                 offset_message_id=receipt.offset_id,
             )
@@ -303,7 +303,7 @@ class ConsumeTrace:
             )
         return request_id
 
-    def after_consume(self, messages: list[Message], outcome: Outcome, spent_ms: int, begun: object) -> None:
+    def after_consume(self, messages: list[Message], outcome: Outcome, seconds: float, begun: object) -> None:
         """Record how the handler ended."""
         now_ms = self._session.clock.now_ms()
         for message in self._list_traced(messages):
@@ -311,7 +311,7 @@ class ConsumeTrace:
                 SubAfterTrace(
                     request_id=str(begun),
                     message_id=message.message_id,
-                    cost_ms=spent_ms // len(messages),
+                    cost_ms=round(seconds * 1000) // len(messages),
                     success=outcome not in _OUTCOMES,
                     keys=message.all_properties.get(KEYS, ""),
                     outcome=_OUTCOMES.get(outcome, TracedOutcome.SUCCESS),

@@ -8,7 +8,8 @@ era is the time between two jumps of the wall clock, and the part of the log wri
              0                  begin              low high
     shift    |         0          |        0        | ? |  wall - steady   ...
 
-A jump is noticed at the next look. Records written since the previous look (?) may belong to either side.
+A jump is noticed the next time both clocks are read. Records written since the time before that (?) may belong to
+either side.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which brokers a producer avoids for a while, because they were slow or failed.
 
-Every send reports how long its broker took. From half a second on, the broker is avoided for a time that grows with
-the latency; when all are avoided, sends rotate through the better half. Time is passed in, in milliseconds of any clock
-that goes forward.
+Every send reports how long its broker took. From half a second on, the broker is avoided for a time that grows with the
+latency; when all are avoided, sends rotate through the better half. Time is passed in, in milliseconds of any clock
+that only runs forward.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LatencyFaults:
         return picked
 
     def forget(self, broker: str) -> None:
-        """Drop what is known about a broker, because no route contains it any more."""
+        """Drop what is known about a broker, because no route contains it anymore."""
         self._faults.pop(broker, None)
 
 

@@ -51,7 +51,7 @@ class ProcessQueue(Generic[Item]):
         return fresh
 
     def finish(self, offset: int) -> bool:
-        """Mark a message as done; False when it is not here (any more)."""
+        """Mark a message as done; False when it is not (or no longer) here."""
         size = self._sizes.pop(offset, None)
         if size is None:
             return False
@@ -72,7 +72,7 @@ class ProcessQueue(Generic[Item]):
         return offset in self._sizes
 
     def skip_to(self, offset: int) -> None:
-        """Nothing below an offset will arrive any more: the filter dropped it all."""
+        """Nothing below an offset will arrive anymore: the filter dropped it all."""
         self._end = max(self._end, offset)
 
     @property

@@ -138,7 +138,7 @@ class TimingWheel:
 
     @property
     def is_holding_much(self) -> bool:
-        """Are so many entries held that others should stay where they are?"""
+        """Are enough entries held that others should stay where they are?"""
         return len(self._held) >= HELD_MAX
 
     def settle(self, now_ms: int) -> None:

@@ -58,14 +58,14 @@ class Op:
     half_offset: int | None
 
 
-# --- what happens -------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PassStarted:
     """Start from here: the first half that is not done, and the first op record that is still needed.
 
-    What lies behind `log_end` was stored after the start: mainly the copies that the pass itself writes.
+    What is beyond `log_end` was stored after the start: mainly the copies that the pass itself writes.
     """
 
     half_offset: int
@@ -75,7 +75,7 @@ class PassStarted:
 
 @dataclass(frozen=True, slots=True)
 class OpsRead:
-    """Op records in order, where to read on, and whether that is the end of the queue."""
+    """Op records in order, where to continue reading, and whether that is the end of the queue."""
 
     ops: Sequence[Op]
     next_offset: int
@@ -114,7 +114,7 @@ class StoreRefused:
 Event: TypeAlias = PassStarted | OpsRead | HalfRead | HalfMissing | HalvesEnded | Stored | StoreRefused
 
 
-# --- what to do ---------------------------------------------------------------------------------------------------
+# --- actions ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

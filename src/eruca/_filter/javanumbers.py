@@ -38,9 +38,9 @@ Value: TypeAlias = str | bool | Number
 INTEGER_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
-# What Integer.valueOf and Long.valueOf accept: any decimal digits, no blanks, no underscores.
+# What Integer.valueOf and Long.valueOf accept: any decimal digits, no spaces, no underscores.
 _WHOLE: Final = re.compile(r"[+-]?\d+")
-# What Double.valueOf accepts, after characters up to the blank are stripped from both ends.
+# What Double.valueOf accepts, after characters up to U+0020 are stripped from both ends.
 _DECIMAL: Final = re.compile(r"([+-]?(?:NaN|Infinity))|([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _HEXADECIMAL: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
 _CONTROL_OR_BLANK: Final = "".join(map(chr, range(0x21)))

@@ -17,6 +17,8 @@ from eruca._ground.repeating import Repeating
 from eruca._net.caller import Caller
 from eruca._net.handlers import HandlerTable, expect_success, refuse_unknown
 from eruca._net.server import Server, ServerSettings
+from eruca._net.tls import ServerTls, open_outgoing
+from eruca._net.tlsoptions import TlsOptions
 from eruca._wire.codes import RequestCode
 from eruca._wire.frame import make_request
 from eruca._wire.headers import RegisterFilterServerAnswerHeader, RegisterFilterServerHeader
@@ -28,13 +30,18 @@ log = logging.getLogger(__name__)
 class FilterServer:
     """Serves filtered pulls for one broker."""
 
-    def __init__(self, options: FilterServerOptions, *, access: AccessOptions | None = None) -> None:
+    def __init__(
+        self, options: FilterServerOptions, *, access: AccessOptions | None = None, tls: TlsOptions | None = None
+    ) -> None:
         self.options = options
         self.access = AccessControl(access or AccessOptions())
         # The name of the broker it serves, once the broker has responded.
         self.broker_name = ""
         self.plugins: dict[str, FilterClass] = {}
-        self._caller = Caller()
+        tls = tls or TlsOptions()
+        self._tls = ServerTls(tls, options.host, options.bind)
+        self._outgoing_tls = open_outgoing(tls)
+        self._caller = Caller(tls=self._outgoing_tls, credentials=self.access.options.credentials)
         self._sandbox: Sandbox | None = None
         self._classes: FilterClasses | None = None
         self._server: Server | None = None
@@ -61,6 +68,9 @@ class FilterServer:
 
     async def _begin(self) -> None:
         options = self.options
+        await self._tls.start()
+        if self._outgoing_tls is not None:
+            await self._outgoing_tls.get_context()
         await self.access.start()
         if options.plugins:
             self.plugins = await asyncio.to_thread(load_plugins, Path(options.plugins))
@@ -70,7 +80,11 @@ class FilterServer:
         self._classes.register(table)
         FilteredPulls(options, self._caller, self._classes).register(table)
         settings = ServerSettings(
-            options.bind_host, options.port, limits=lambda: options, has_accounts=table.has_accounts
+            options.bind_host,
+            options.port,
+            limits=lambda: options,
+            has_accounts=table.has_accounts,
+            tls=self._tls,
         )
         self._server = Server(table.handlers, refuse_unknown, settings)
         await self._server.start()
@@ -86,12 +100,17 @@ class FilterServer:
         if self._server is not None:
             await self._server.stop()
             self._server = None
+        await self._tls.stop()
         if self._classes is not None:
             await self._classes.close()
             self._classes = None
         if self._sandbox is not None:
             await asyncio.to_thread(self._sandbox.close)
             self._sandbox = None
+
+    def look_again(self) -> None:
+        """Check for changes the files that are read while it runs: certificates."""
+        self._tls.look_again()
 
     async def _register(self) -> None:
         options = self.options

@@ -40,7 +40,7 @@ class FilteredPulls:
         chosen = self._classes.find(header.consumer_group, header.topic)
         answer = await self._ask_broker(header)
         if answer.code in _EMPTY:
-            # Nothing found, even after the broker held the pull: the header tells where to continue.
+            # Nothing found, even after the broker held the pull: the header contains where to continue.
             return encode_command(
                 command.answer(answer.code, answer.decode_header(PullMessageAnswerHeader), remark=answer.remark)
             )

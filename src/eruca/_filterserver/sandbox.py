@@ -105,7 +105,7 @@ class Sandbox:
         return config
 
     def close(self) -> None:
-        """Stop the clock; nothing may run any more."""
+        """Stop the clock; nothing may run after this."""
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -1,4 +1,4 @@
-"""Durations as users give them: a timedelta, or a number of seconds."""
+"""Durations as users pass them: a timedelta, or a number of seconds."""
 
 from __future__ import annotations
 

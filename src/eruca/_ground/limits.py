@@ -94,6 +94,10 @@ HA_FRAME_BYTES_MAX = 4 * 1024 * 1024 - 12
 HA_FENCED_DATA_BYTES_MAX = 256 * 1024
 # Text in such a frame: an address, or the reason a slave is refused.
 HA_TEXT_BYTES_MAX = 512
+# The name of the account with which a slave introduces itself, before anything about it is known.
+HA_ACCOUNT_BYTES_MAX = 256
+# How long a slave may take to authenticate: two round trips, on a connection that is already open.
+HA_HANDSHAKE_SECONDS_MAX = 5.0
 # How many bytes before the end of the slave's log are compared before a link continues.
 HA_CHECK_BYTES_MAX = 4096
 # The highest number of a mastership. A promotion adds a thousand, so promotions alone never come near it. A higher
@@ -104,7 +108,7 @@ EPOCH_AHEAD_MAX = 1_000_000
 # Masterships kept in the list of a log. Every start of a master begins one, and two logs are compared by their
 # lists; the oldest are joined into one.
 EPOCHS_LISTED_MAX = 1000
-# Slaves of one master. The port has no accounts, and each connection costs time in the loop at every append.
+# Slaves of one master. Without accounts anybody may connect, and each connection costs time at every append.
 HA_LINKS_MAX = 64
 
 # An answer of etcd: a few keys for each member of one broker name. A longer one is not from our etcd.
@@ -180,6 +184,17 @@ REFUSALS_PER_SECOND_MAX = 100
 # How long one frame may take to arrive. The largest, 16 MiB, arrives in this time at 280 kB/s. At one byte per second
 # it would take months, and keep a connection open as long.
 FRAME_SECONDS_MAX = 60
+# Connections accepted in one iteration of the loop: each takes about 50 us.
+ACCEPTS_AT_ONCE = 16
+# How long a connection may take for its first byte, where that decides between plain and TLS. Clients send at once; a
+# slave of Java sends its first report after five seconds.
+FIRST_BYTE_SECONDS_MAX = 30.0
+# How long a TLS handshake may take, and how many may be in progress; above that the oldest is dropped. Each holds a
+# context of OpenSSL and its buffers, about 100 KiB.
+HANDSHAKE_SECONDS_MAX = 10.0
+HANDSHAKES_MAX = 256
+# How long a TLS connection that we close waits for the peer to confirm it.
+TLS_GOODBYE_SECONDS = 1.0
 # What all connections to the servers of a process may hold together: unfinished frames, waiting requests, unsent
 # answers. A crowd that announces 16 MiB frames and never finishes them, or sends requests and never reads the answers,
 # would otherwise fill the memory. The largest holder is closed first. It is a share of the machine's memory within

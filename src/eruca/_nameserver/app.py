@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from pathlib import Path
 
 from eruca._access.control import AccessControl
@@ -19,6 +18,8 @@ from eruca._nameserver.running import RunningOptions
 from eruca._net.handlers import ignore_unknown
 from eruca._net.link import Link
 from eruca._net.server import Server, ServerSettings
+from eruca._net.tls import ServerTls
+from eruca._net.tlsoptions import TlsOptions
 from eruca._net.turns import find_turns
 from eruca._store.filesystem import FileSystem, LocalFileSystem
 
@@ -35,7 +36,7 @@ class NameServer:
         disk: FileSystem | None = None,
         *,
         access: AccessOptions | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: TlsOptions | None = None,
     ) -> None:
         options = options or NameServerOptions()
         disk = disk or LocalFileSystem()
@@ -46,13 +47,14 @@ class NameServer:
         self._handlers = NameServerHandlers(self.routes, self.kv, self.running, self._clock)
         self.access = AccessControl(access or AccessOptions())
         handlers = self._handlers.build_table(self.access.guard())
+        self._tls = ServerTls(tls or TlsOptions(), options.bind_address)
         settings = ServerSettings(
             options.bind_address,
             options.listen_port,
             options.idle_seconds,
             limits=lambda: self.running.current,
             has_accounts=handlers.has_accounts,
-            tls=tls,
+            tls=self._tls,
         )
         self.server = Server(handlers.handlers, ignore_unknown, settings, on_close=self._drop_link)
         self._timers = [
@@ -73,6 +75,7 @@ class NameServer:
         try:
             await self.access.start()
             await self.kv.load()
+            await self._tls.start()
             await self.server.start()
         except BaseException:
             await self.stop()
@@ -87,11 +90,16 @@ class NameServer:
         for timer in self._timers:
             await timer.stop()
         await self.server.stop()
+        await self._tls.stop()
         await self.access.stop()
         try:
             await self.kv.close()
         finally:
             log.info("name server stopped")
+
+    def look_again(self) -> None:
+        """Check for changes the files that are read while it runs: certificates."""
+        self._tls.look_again()
 
     @property
     def address(self) -> str:

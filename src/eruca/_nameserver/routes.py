@@ -52,7 +52,7 @@ _GONE_NAMED_MAX: Final = 10
 
 @dataclass(slots=True)
 class LiveBroker:
-    """What is known of one address besides its name: the version of its topics, and when it was last heard of."""
+    """What is known about one address besides its name: the version of its topics, and when it was last heard from."""
 
     data_version: DataVersion
     updated: float
@@ -120,7 +120,7 @@ class RouteTables:
 
         Only a master brings topics, and only when the version of its table is new. A topic that it no longer has stays
         until it is deleted here or the broker is gone. An Eruca broker sends only what changed since the version that
-        this name server confirmed; if that version is no longer here, nothing is applied and the response says so. A
+        this name server confirmed; if that version is no longer here, nothing is applied and the response reports it. A
         body without filter servers (`with_filter_servers`) leaves them unchanged. Raises RequestRefused for a master
         that was replaced.
         """

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Mapping
 
 from eruca._ground.backoff import Backoff
 from eruca._ground.limits import CALLS_IN_FLIGHT_MAX, IDLE_SECONDS_MAX, UNSENT_BYTES_MAX
 from eruca._ground.repeating import Repeating
 from eruca._net.arrivals import Arrivals
+from eruca._net.dialing import dial
 from eruca._net.guards import Reporter
 from eruca._net.handlers import refuse_unknown
 from eruca._net.link import Handler, Link
+from eruca._net.tls import OutgoingTls
 from eruca._wire.frame import Command
+from eruca._wire.signature import Credentials
 from eruca.errors import ConnectFailed, ConnectionLost, TooManyCalls
 
 log = logging.getLogger(__name__)
@@ -27,8 +29,6 @@ _RETRIES = Backoff(0.2, 5.0, jitter=0.9)
 # A connection that received nothing for this long while a call got no response may be dead for good: a firewall dropped
 # it, or the peer waits for the rest of a frame whose size was corrupted in transit. Java closes it too.
 _SILENCE_SECONDS = 3.0
-# Errors for wrong addresses and from the system: a port above 65,535 raises OverflowError in the socket module.
-_CONNECT_ERRORS = (OSError, ValueError, OverflowError, TimeoutError)
 
 
 class _Peer:
@@ -56,17 +56,20 @@ class Caller:
         self,
         handlers: Mapping[int, Handler] | None = None,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: OutgoingTls | None = None,
+        credentials: Credentials | None = None,
         calls_max: int = CALLS_IN_FLIGHT_MAX,
         idle_seconds: float = IDLE_SECONDS_MAX,
         scan_seconds: float = 0.1,
         silence_seconds: float = _SILENCE_SECONDS,
         on_close: Callable[[str], None] | None = None,
     ) -> None:
+        """With `credentials` every request is signed."""
         self.handlers: Mapping[int, Handler] = handlers or {}
         self.handle_unknown: Handler = refuse_unknown
         self.unsent_bytes_max = UNSENT_BYTES_MAX
         self._tls = tls
+        self.credentials = credentials
         self._calls_max = calls_max
         # Calls of the fast path leave room for those that are counted exactly.
         self._link_calls_max = calls_max // 2
@@ -81,6 +84,8 @@ class Caller:
 
     async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request to a peer and return its response. Raises a NetError."""
+        if self.credentials is not None:
+            self.credentials.sign(command)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         link = await self._get_link(address, timeout_ms / 1000)
@@ -90,7 +95,10 @@ class Caller:
         return await link.call(command, deadline - loop.time())
 
     def find_link(self, address: str) -> Link | None:
-        """Return the connection to a peer if it is open and may take another call: the fast path for frequent calls."""
+        """Return the connection to a peer if it is open and may take another call: the fast path for frequent calls.
+
+        What is sent on it is not signed.
+        """
         peer = self._peers.get(address)
         if peer is None or self._closed or peer.arrivals.waiting:
             return None
@@ -101,6 +109,8 @@ class Caller:
 
     async def notify(self, address: str, command: Command) -> None:
         """Send a oneway request."""
+        if self.credentials is not None:
+            self.credentials.sign(command)
         link = await self._get_link(address, _CONNECT_SECONDS)
         link.notify(command)
 
@@ -157,24 +167,18 @@ class Caller:
 
     async def _open(self, address: str, peer: _Peer) -> Link:
         loop = asyncio.get_running_loop()
-        host, _, port = address.rpartition(":")
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                _, link = await loop.create_connection(
-                    lambda: Link(self),
-                    host.strip("[]"),
-                    int(port),
-                    ssl=self._tls,
-                    server_hostname="" if self._tls else None,
-                )
+            link = await dial(lambda: Link(self), address, self._tls, _CONNECT_SECONDS)
             if not link.is_open:
                 # It was closed before we got here: a server with too many connections does that.
-                raise ConnectionResetError(link.calls.farewell or "closed by the peer at once")
-        except _CONNECT_ERRORS as error:
+                told = link.calls.farewell
+                hint = None if told else "does it have too many connections?"
+                raise ConnectFailed(told or "closed by the peer at once", hint=hint)
+        except ConnectFailed as error:
             peer.failures += 1
             peer.retry_at = loop.time() + _RETRIES.after(peer.failures)
-            peer.reason = "no answer" if isinstance(error, TimeoutError) else str(error)
-            raise ConnectFailed(f"cannot connect to {address}: {peer.reason}", hint="is it running?") from error
+            peer.reason = error.args[0]
+            raise ConnectFailed(f"cannot connect to {address}: {peer.reason}", hint=error.hint) from error
         finally:
             peer.opening = None
         peer.failures = 0

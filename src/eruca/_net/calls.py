@@ -54,10 +54,11 @@ class Calls:
             _fail(self.waiting.pop(opaque)[0], CallTimeout(f"{peer} did not answer in time"))
         return bool(late)
 
-    def fail_all(self, peer: str) -> None:
+    def fail_all(self, peer: str, why: str = "") -> None:
         """The connection was closed: fail all calls."""
         calls, self.waiting = self.waiting, {}
-        reason = f": {self.farewell}" if self.farewell else ""
+        why = why or self.farewell
+        reason = f": {why}" if why else ""
         for future, _ in calls.values():
             _fail(future, ConnectionLost(f"the connection to {peer} was closed{reason}"))
 

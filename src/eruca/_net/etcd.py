@@ -1,41 +1,27 @@
 """A small etcd client: keys, leases, transactions and watches over the JSON gateway of its client port.
 
-Besides gRPC, etcd serves JSON over plain HTTP, so an HTTP client is all that is needed (`pip install eruca[etcd]`). In
-that JSON, keys and values are base64 and 64-bit numbers are strings; both stay inside this module.
+Besides gRPC, etcd serves JSON over HTTP, so an HTTP client is all that is needed (`pip install eruca[etcd]`); the calls
+are in `etcdgateway`. In that JSON, keys and values are base64 and 64-bit numbers are strings; both stay inside this
+module.
 
 Errors tell what is known about the call. `ConnectFailed`: no endpoint was reached, so nothing happened. `CallTimeout`
 and `ConnectionLost`: it may have happened or may still happen. `EtcdRefused`: etcd rejected it.
-
-Calls go to one endpoint until it fails, then to the next. A call that may have been executed is never repeated here:
-only the caller knows whether it is idempotent.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from eruca._ground.badjson import BAD_JSON
-from eruca._ground.limits import ETCD_ANSWER_BYTES_MAX
-from eruca.errors import CallTimeout, ConfigError, ConnectFailed, ConnectionLost, EtcdRefused
-
-if TYPE_CHECKING:
-    import httpx
-
-_T = TypeVar("_T")
+from eruca._net.etcdgateway import EtcdGateway, EtcdLogin
+from eruca.errors import CallTimeout, ConnectFailed, ConnectionLost, EtcdRefused
 
 # gRPC's NOT_FOUND: an expired lease.
 _NOT_FOUND: Final = 5
-# This endpoint cannot serve the cluster now (no leader, no quorum): another one may.
-_UNAVAILABLE: Final = frozenset({502, 503, 504})
-# Responses are not decompressed: a few compressed bytes could become gigabytes.
-_HEADERS: Final = {"Accept-Encoding": "identity"}
 
 
 class KeyValue(msgspec.Struct, frozen=True):
@@ -154,39 +140,17 @@ class _WatchAnswer(msgspec.Struct):
     error: Any = None
 
 
-class _Refusal(msgspec.Struct):
-    error: str = ""
-    message: str = ""
-    code: int = 0
-
-
 class EtcdClient:
     """Calls to one etcd cluster."""
 
-    def __init__(self, endpoints: Sequence[str], *, timeout_s: float = 1.0) -> None:
-        self._httpx = _import_httpx()
-        self._endpoints = [_check_endpoint(endpoint) for endpoint in endpoints]
-        if not self._endpoints:
-            raise ConfigError("no etcd endpoint is given", hint="set etcdEndpoints to http://host:port;...")
-        self._current = 0
-        self._timeout_s = timeout_s
-        # It logs a line for every call, and there are several per second.
-        requests = logging.getLogger("httpx")
-        if requests.level == logging.NOTSET:
-            requests.setLevel(logging.WARNING)
-        # The system's certificates are read from disk only where they are needed.
-        secure = any(endpoint.startswith("https:") for endpoint in self._endpoints)
-        # Proxies from the environment must not come between a broker and its etcd.
-        self._client = self._httpx.AsyncClient(
-            headers=_HEADERS,
-            timeout=timeout_s,
-            trust_env=False,
-            verify=ssl.create_default_context() if secure else False,
-        )
+    def __init__(self, endpoints: Sequence[str], *, login: EtcdLogin | None = None, timeout_s: float = 1.0) -> None:
+        """Blocks while it reads the files of TLS; see `open_etcd`."""
+        self._gateway = EtcdGateway(endpoints, login or EtcdLogin(), timeout_s)
+        self._call = self._gateway.call
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        await self._gateway.close()
 
     # -- leases ------------------------------------------------------------------------------------------------------
 
@@ -253,111 +217,27 @@ class EtcdClient:
                     yield watched.header.revision, [_read_change(event) for event in watched.events]
             except (ConnectFailed, ConnectionLost, CallTimeout):
                 failures += 1
-                if failures > len(self._endpoints):
+                if failures > self._gateway.size:
                     raise
 
     async def _watch_once(self, prefix: str, revision: int) -> AsyncIterator[_Watched]:
-        endpoint = self._current
-        # No read timeout: nothing may happen for days. An endpoint without a leader reports it (hasleader); one that
-        # vanished silently is detected by calls, not here.
-        timeout = self._httpx.Timeout(self._timeout_s, read=None)
-        body = msgspec.json.encode({"create_request": {**_range(prefix), "start_revision": str(revision)}})
-        headers = {"Grpc-Metadata-hasleader": "true"}
-        url = f"{self._endpoints[endpoint]}/v3/watch"
-        try:
-            async with self._client.stream("POST", url, content=body, headers=headers, timeout=timeout) as response:
-                if response.status_code != 200:
-                    self._refuse(endpoint, response.status_code, await _read(response))
-                async for line in _read_lines(response):
-                    answer = _decode(line, _WatchAnswer)
-                    if answer.result is None:
-                        self._turn(endpoint)
-                        raise ConnectionLost(f"etcd ended the watch: {answer.error}")
-                    if answer.result.canceled:
-                        if answer.result.compact_revision:
-                            raise EtcdRefused(f"etcd no longer has revision {revision}", code=0)
-                        self._turn(endpoint)
-                        raise ConnectionLost(f"etcd ended the watch: {answer.result.cancel_reason}")
-                    yield answer.result
-        except self._httpx.HTTPError as error:
-            self._turn(endpoint)
-            raise ConnectionLost(f"the watch at {self._endpoints[endpoint]} ended: {_describe(error)}") from error
-        self._turn(endpoint)
-        raise ConnectionLost(f"{self._endpoints[endpoint]} ended the watch")
+        def find_end(answer: _WatchAnswer) -> str:
+            watched = answer.result
+            if watched is None:
+                return str(answer.error)
+            if watched.canceled and watched.compact_revision:
+                raise EtcdRefused(f"etcd no longer has revision {revision}", code=0)
+            return watched.cancel_reason or "it was cancelled" if watched.canceled else ""
 
-    # -- calls -------------------------------------------------------------------------------------------------------
-
-    async def _call(self, path: str, body: Mapping[str, Any], answer: type[_T]) -> _T:
-        content = msgspec.json.encode(body)
-        reason = ""
-        for _ in self._endpoints:
-            endpoint = self._current
-            url = self._endpoints[endpoint]
-            try:
-                status, found = await self._post(url + path, content)
-            except (self._httpx.ConnectError, self._httpx.ConnectTimeout) as error:
-                # It was never sent, so the next endpoint may be asked.
-                self._turn(endpoint)
-                reason = f"{url}: {_describe(error)}"
-                continue
-            except self._httpx.TimeoutException as error:
-                self._turn(endpoint)
-                raise CallTimeout(f"etcd at {url} did not answer within {self._timeout_s:g} s") from error
-            except self._httpx.HTTPError as error:
-                self._turn(endpoint)
-                raise ConnectionLost(f"etcd at {url}: {_describe(error)}") from error
-            except ConnectionLost:
-                self._turn(endpoint)
-                raise
-            if status != 200:
-                self._refuse(endpoint, status, found)
-            return _decode(found, answer)
-        raise ConnectFailed(f"etcd cannot be reached: {reason}")
-
-    async def _post(self, url: str, content: bytes) -> tuple[int, bytes]:
-        """Send a request; return the status and the body of its response."""
-        async with self._client.stream("POST", url, content=content) as response:
-            return response.status_code, await _read(response)
-
-    def _turn(self, failed: int) -> None:
-        """Switch to the next endpoint, unless another call already has."""
-        if self._current == failed:
-            self._current = (failed + 1) % len(self._endpoints)
-
-    def _refuse(self, endpoint: int, status: int, content: bytes) -> NoReturn:
-        try:
-            refusal = msgspec.json.decode(content, type=_Refusal, strict=False)
-        except BAD_JSON:
-            refusal = _Refusal(error=f"HTTP status {status}")
-        text = refusal.error or refusal.message
-        if status in _UNAVAILABLE:
-            self._turn(endpoint)
-            raise ConnectionLost(f"etcd at {self._endpoints[endpoint]}: {text}")
-        raise EtcdRefused(f"etcd refused: {text}", code=refusal.code)
+        body = {"create_request": {**_range(prefix), "start_revision": str(revision)}}
+        async for answer in self._gateway.stream("/v3/watch", body, _WatchAnswer, find_end):
+            assert answer.result is not None
+            yield answer.result
 
 
-async def open_etcd(endpoints: Sequence[str], *, timeout_s: float = 1.0) -> EtcdClient:
+async def open_etcd(endpoints: Sequence[str], *, login: EtcdLogin | None = None, timeout_s: float = 1.0) -> EtcdClient:
     """Create a client without blocking the loop for what it reads from disk first."""
-    return await asyncio.to_thread(EtcdClient, endpoints, timeout_s=timeout_s)
-
-
-def _import_httpx() -> Any:
-    try:
-        import httpx
-    except ImportError:
-        raise ConfigError("the etcd client needs the httpx library", hint="pip install eruca[etcd]") from None
-    return httpx
-
-
-def _check_endpoint(endpoint: str) -> str:
-    """Normalise an endpoint; like etcd's own tools, it treats one without scheme as http."""
-    text = endpoint.strip()
-    if "://" not in text:
-        text = f"http://{text}"
-    scheme, _, place = text.rstrip("/").partition("://")
-    if scheme not in ("http", "https") or not place or "@" in place:
-        raise ConfigError(f"not an etcd endpoint: {scheme}://{place.rpartition('@')[2]}", hint="http://host:port")
-    return f"{scheme}://{place}"
+    return await asyncio.to_thread(EtcdClient, endpoints, login=login, timeout_s=timeout_s)
 
 
 def split_endpoints(text: str) -> list[str]:
@@ -381,41 +261,3 @@ def _read_key(item: KeyValue) -> str:
         return item.key.decode()
     except UnicodeDecodeError as error:
         raise ConnectionLost(f"etcd returned an invalid key: {error}") from error
-
-
-async def _read(response: httpx.Response) -> bytes:
-    """Read the body of a response, up to the size that a response to us can have."""
-    found = bytearray()
-    async for piece in response.aiter_raw():
-        found += piece
-        _check_size(len(found))
-    return bytes(found)
-
-
-async def _read_lines(response: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield the lines of an endless response."""
-    rest = b""
-    async for piece in response.aiter_raw():
-        *lines, rest = (rest + piece).split(b"\n")
-        _check_size(len(rest))
-        for line in lines:
-            if line.strip():
-                yield line
-    if rest.strip():
-        yield rest
-
-
-def _check_size(size: int) -> None:
-    if size > ETCD_ANSWER_BYTES_MAX:
-        raise ConnectionLost(f"etcd returned {size} bytes, more than any expected response")
-
-
-def _decode(content: bytes, answer: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(content, type=answer, strict=False)
-    except BAD_JSON as error:
-        raise ConnectionLost(f"etcd returned an invalid response: {error}") from error
-
-
-def _describe(error: httpx.HTTPError) -> str:
-    return str(error) or type(error).__name__

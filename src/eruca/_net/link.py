@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from time import perf_counter
@@ -20,8 +21,10 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 from eruca._ground.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX
 from eruca._net.answers import InOrder, LongAnswer, NotNow, encode_refusal
 from eruca._net.calls import Calls
+from eruca._net.certificates import read_fingerprint
 from eruca._net.meters import count_refused
 from eruca._net.outbox import GATHERED_FRAME_BYTES_MAX, GATHERED_FRAMES_MAX, Outbox
+from eruca._net.tls import explain_failure
 from eruca._net.turns import find_turns
 from eruca._wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from eruca._wire.frame import Command, FrameBuffer, FrameError, encode_command
@@ -114,11 +117,11 @@ class Link(asyncio.Protocol):
         self.peer = "?"
         self.local = "?"
         self.peer_host = ("", 0)
+        #: SHA-256 fingerprint of the peer's certificate, in lower-case hex; None without TLS or without a certificate.
+        self.certificate: str | None = None
         self.is_open = False
         #: The account of the last request that was accepted; None: none was, or there are no accounts.
         self.account: str | None = None
-        #: The SHA-256 fingerprint of the peer's certificate, in lower-case hex digits; None: it showed none.
-        self.certificate: str | None = None
         # Loop time of the last byte in either direction.
         self.last_active = self._loop.time()
         # Loop time of the last byte received.
@@ -136,6 +139,7 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer, self.peer_host = _name(transport.get_extra_info("peername"))
         self.local, _ = _name(transport.get_extra_info("sockname"))
+        self.certificate = read_fingerprint(transport)
         self._outbox.open(self._transport, self._owner.unsent_bytes_max, to_client=self._serves)
         self.is_open = True
         self._owner.on_open(self)
@@ -192,16 +196,17 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the pending calls and notify the owner."""
-        self._end()
+        # A server that does not accept our certificate reports it only after the handshake.
+        self._end(explain_failure(exc) if isinstance(exc, ssl.SSLError) else "")
         self._outbox.clear()
         self._backlog.clear()
         self._frames = FrameBuffer()
         self._owner.on_close(self)
 
-    def _end(self) -> None:
+    def _end(self, why: str = "") -> None:
         """Nothing is read any more: no call gets a response, and nothing has to wait for room."""
         self.is_open = False
-        self.calls.fail_all(self.peer)
+        self.calls.fail_all(self.peer, why)
         self._outbox.let_go()
 
     def pause_writing(self) -> None:

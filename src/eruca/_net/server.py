@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from eruca._ground.limits import IDLE_SECONDS_MAX
+from eruca._ground.limits import FIRST_BYTE_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, IDLE_SECONDS_MAX
 from eruca._ground.repeating import Repeating
 from eruca._net.admission import Admission
 from eruca._net.budget import PROCESS, Budget
@@ -17,14 +16,15 @@ from eruca._net.calls import FAREWELL
 from eruca._net.guards import Reporter
 from eruca._net.limitoptions import LimitOptions
 from eruca._net.link import Answer, Handler, Link
+from eruca._net.listening import Listener
 from eruca._net.meters import count_refused
+from eruca._net.tls import ServerTls
 from eruca._wire.codes import FLAG_RESPONSE, ResponseCode
 from eruca._wire.frame import Command, encode_command
-from eruca.errors import ConnectFailed, RequestRefused
+from eruca.errors import RequestRefused
 
 log = logging.getLogger(__name__)
 
-_BACKLOG = 1024
 # How long a stop waits for peers to read their last responses.
 _GOODBYE_SECONDS = 1.0
 _DEFAULTS = LimitOptions()
@@ -47,7 +47,10 @@ class ServerSettings:
     budget: Budget = field(default_factory=lambda: PROCESS)
     # How often idle connections and overdue calls are scanned for.
     scan_seconds: float = 1.0
-    tls: ssl.SSLContext | None = None
+    # None: the port accepts only plain connections.
+    tls: ServerTls | None = None
+    first_byte_seconds: float = FIRST_BYTE_SECONDS_MAX
+    handshake_seconds: float = HANDSHAKE_SECONDS_MAX
 
 
 class Server:
@@ -70,45 +73,39 @@ class Server:
         self.links: set[Link] = set()
         self._on_close = on_close
         self._reporter = Reporter(log)
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._scanning = Repeating("scanning connections", self._scan_links, lambda: settings.scan_seconds)
         self._emptied: asyncio.Event | None = None
 
     async def start(self) -> None:
         """Listen."""
-        loop = asyncio.get_running_loop()
         settings = self.settings
         if held_bytes_max := settings.limits().held_bytes_max:
             settings.budget.bytes_max = held_bytes_max
-        try:
-            self._server = await loop.create_server(
-                lambda: Link(self, serves=True),
-                settings.host,
-                settings.port,
-                backlog=_BACKLOG,
-                ssl=settings.tls,
-                reuse_address=True,
-            )
-        except OSError as error:
-            raise ConnectFailed(
-                f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",
-                hint="another process uses the port; choose another one",
-            ) from error
+        listener = Listener(
+            lambda: Link(self, serves=True),
+            settings.tls,
+            self._reporter,
+            room=lambda: settings.limits().connections_max - len(self.links),
+            first_byte_s=min(settings.first_byte_seconds, settings.idle_seconds),
+            handshake_s=settings.handshake_seconds,
+            scan_s=settings.scan_seconds,
+        )
+        await listener.start(settings.host, settings.port)
+        self._listener = listener
         self._scanning.start()
 
     @property
     def port(self) -> int:
         """The listening port; if 0 was requested, the one chosen by the system."""
-        if self._server is None:
-            return self.settings.port
-        return int(self._server.sockets[0].getsockname()[1])
+        return self.settings.port if self._listener is None else self._listener.port
 
     async def stop(self) -> None:
         """Close the port and every connection; a peer that does not read its last responses is cut off."""
         await self._scanning.stop()
-        if self._server is None:
+        if self._listener is None:
             return
-        self._server.close()
+        await self._listener.stop()
         self._emptied = asyncio.Event()
         for link in list(self.links):
             link.close()
@@ -119,8 +116,7 @@ class Server:
             except TimeoutError:
                 for link in list(self.links):
                     link.abort()
-        await self._server.wait_closed()
-        self._server = None
+        self._listener = None
 
     # -- called by links ---------------------------------------------------------------------------------------------
 

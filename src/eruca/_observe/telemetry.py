@@ -1,9 +1,9 @@
 """OpenTelemetry spans and metrics of a client by the messaging conventions, for programs that have set a provider.
 
 `find_telemetry` returns None unless the program has loaded the API and set a provider of spans or metrics, so that all
-other programs pay for one `if`. The context of a send travels in the user properties `traceparent` and `tracestate`. A
-handler's span links to the sends of its messages; with one message, and no other active span, it is also a child of the
-send, so that both appear in one trace.
+other programs pay only for one `if`. The context of a send travels in the user properties `traceparent` and
+`tracestate`. A handler's span links to the sends of its messages; with one message, and no other active span, it is
+also a child of the send, so that both appear in one trace.
 """
 
 from __future__ import annotations

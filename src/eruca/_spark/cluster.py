@@ -1,4 +1,4 @@
-"""A blocking view of a cluster: planners and tasks of Spark are plain functions in processes of their own.
+"""A blocking view of a cluster: planners and tasks of Spark are plain functions in separate processes.
 
 The client is asynchronous, so each `Cluster` has an event loop that runs only during a call. There is no thread; data
 that arrives between calls waits in the sockets. An `Access` holds how to reach a cluster and is sent to the tasks.
@@ -8,7 +8,6 @@ Secrets are not part of it: each process reads them from its environment or its 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +23,8 @@ from eruca._client.options import ClientOptions
 from eruca._client.session.calls import Calls
 from eruca._client.session.routes import Route
 from eruca._ground.backoff import Backoff
-from eruca._ground.durations import Duration, to_ms
+from eruca._ground.durations import Duration
+from eruca._net.tls import Tls, make_client_context
 from eruca._spark.optiontable import SourceOption, read_count, read_duration_ms, read_flag, read_text
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_CONSUMER_GROUP
@@ -44,11 +44,32 @@ ACCESS_OPTIONS = (
         "",
         "a YAML or JSON file with accessKey and secretKey, on every node; the default is the environment",
     ),
-    SourceOption("tls", read_flag, False, "connect to the servers over TLS"),
-    SourceOption("tlsCaFile", read_text, "", "CA certificates that sign those of the servers, a file on every node"),
+    SourceOption("tls", read_flag, False, "connect to the servers over TLS; the options below imply it"),
+    SourceOption(
+        "tlsCaFile",
+        read_text,
+        "",
+        "PEM file with the CA certificates that sign those of the servers, on every node; the default is the system's",
+    ),
+    SourceOption(
+        "tlsCertFile",
+        read_text,
+        "",
+        "PEM file with the certificate to present to the servers, on every node; its content is never sent",
+    ),
+    SourceOption(
+        "tlsKeyFile",
+        read_text,
+        "",
+        "PEM file with the private key of that certificate, on every node; the default is the certificate's file",
+    ),
+    SourceOption("tlsVerify", read_flag, True, "false accepts any certificate of a server, also that of an impostor"),
     SourceOption("requestTimeout", read_duration_ms, 5000, "timeout of one request, for example 5s"),
     SourceOption("retries", read_count(0), 6, "how often a failed request is tried again"),
 )
+
+
+_TLS_FILES = {"ca": "tlsCaFile", "certificate": "tlsCertFile", "key": "tlsKeyFile"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +78,8 @@ class Access:
 
     nameserver: str
     access_file: str = ""
-    tls: bool = False
-    tls_ca_file: str = ""
+    # None: as the environment of each process says.
+    tls: Tls | None = None
     # How long one request may take.
     timeout: Duration = 5.0
     # How often a failed request is tried again.
@@ -74,18 +95,14 @@ class Access:
         access = cls(
             values["nameServer"],
             values["accessFile"],
-            values["tls"],
-            values["tlsCaFile"],
+            read_tls(values),
             values["requestTimeout"] / 1000,
             values["retries"],
         )
         access.make_client_options()  # a wrong file fails here, not in a task
+        if access.tls is not None:
+            make_client_context(access.tls)
         return access
-
-    @property
-    def timeout_ms(self) -> int:
-        """How long one request may take, in milliseconds."""
-        return to_ms("timeout", self.timeout)
 
     def make_client_options(self) -> ClientOptions:
         """Return the options of a client in this process. Raises ConfigError if a file cannot be read."""
@@ -98,13 +115,22 @@ class Access:
                 secret_key=keys.secret_key,
                 security_token=keys.security_token,
             )
-        if self.tls or self.tls_ca_file:
-            try:
-                context = ssl.create_default_context(cafile=self.tls_ca_file or None)
-            except OSError as error:
-                raise ConfigError(f"tlsCaFile={self.tls_ca_file}: {error}") from None
-            options = replace(options, tls=context)
-        return options
+        return options if self.tls is None else replace(options, tls=self.tls)
+
+
+def read_tls(values: Mapping[str, Any]) -> Tls | None:
+    """Read the options of TLS; None if there are none."""
+    files = {field: values.get(name, "") for field, name in _TLS_FILES.items()}
+    verify = values.get("tlsVerify", True)
+    return Tls(**files, verify=verify) if values.get("tls") or any(files.values()) or not verify else None
+
+
+def describe_tls(tls: Tls | None) -> dict[str, Any]:
+    """Return the options that `read_tls` reads: files are only named."""
+    if tls is None:
+        return {}
+    files = {name: str(getattr(tls, field)) for field, name in _TLS_FILES.items()}
+    return {"tls": True, **files, "tlsVerify": tls.verify}
 
 
 class Cluster:

@@ -1,6 +1,6 @@
 """What a store does in the background while an event loop owns it: flush, commit, retention.
 
-Syncs run in a thread of their own; everything that touches the store's lists runs in the loop.
+Syncs run in a separate thread; everything that touches the store's lists runs in the loop.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def check_batch(messages: int, records_bytes: int) -> None:
 def write_encoded(
     data: bytes, facts: BatchFacts, size: BatchSize, topic: bytes, log: CommitLog, queue: ConsumeQueue, now_ms: int
 ) -> StoredBatch:
-    """Write the records of a measured batch; raises when there is no room, and then nothing was written."""
+    """Write the records of a measured batch; raises when there is no room, without having written anything."""
     head = batches.make_head(
         queue.queue_id,
         facts.sys_flag,

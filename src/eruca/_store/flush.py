@@ -1,4 +1,4 @@
-"""Flush: bringing bytes to the disk, and answering those that wait for it.
+"""Flush: writing bytes to disk, and answering those who wait for it.
 
 `Flusher` does the work and may run in a thread (a sync releases the GIL). `GroupCommit` lets any number of senders
 wait for one sync: requests that arrive during a sync are covered by the next one.
@@ -154,7 +154,7 @@ class GroupCommit:
         self._start()
 
     def stop_wanting(self) -> None:
-        """Nothing waits for `flushed` any more: a failing disk need not be retried continuously."""
+        """Nothing waits for `flushed` anymore: a failing disk need not be retried continuously."""
         self._wanted = 0
 
     @property
@@ -192,7 +192,7 @@ class GroupCommit:
                 self._drop_abandoned()
                 await asyncio.sleep(self._retry_s)
                 continue
-            # Records lie in log order, so those the sync covers are at the front.
+            # Records are in log order, so those that the sync covers are at the front.
             while self._waiting and self._waiting[0][0] <= flushed:
                 _, future = self._waiting.popleft()
                 if not future.done():

@@ -63,7 +63,8 @@ class MessageStore:
     """Appends records. Its parts do the rest:
 
     `log`, `queues` and `index` are the files, `reader` finds records in them, `flusher` syncs them to the disk,
-    `damage` lists unreadable ranges of the log, and `lineage` knows who wrote which part of the log, and cuts it.
+    `damage` lists unreadable ranges of the log, and `lineage` knows which master wrote which part of the log, and cuts
+    it.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class MessageStore:
             self.abort.set()
             if crashed:
                 self._note_crash(plan)
-            # Before the checkpoint advances: the next walk may begin behind the damage.
+            # Before the checkpoint advances: the next walk may begin after the damage.
             self.damage.replace_from(plan.scanned_from, plan.damage, found_ms=self.clock.now_ms())
             apply_recovery(plan, self.log, self.dispatch, self.checkpoint, progress, known_damage=self.damage.items)
             if not plan.clean or plan.repairs:
@@ -441,7 +442,7 @@ class MessageStore:
         check_bounds(options)
         low, asked, high = self.options.archived_position, options.archived_position, self.log.tail
         if asked != low and not low <= asked <= high:
-            raise ConfigError(f"archivedPosition={asked}: it only grows, and now it can be from {low} to {high}")
+            raise ConfigError(f"archivedPosition={asked}: it only grows; the allowed range is now {low} to {high}")
 
     @property
     def refusal(self) -> str:

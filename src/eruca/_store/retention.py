@@ -119,7 +119,7 @@ class AgeClock:
 
 
 class Retention:
-    """Deletes what a store need not keep any longer, and watches its disk."""
+    """Deletes what a store no longer needs to keep, and watches its disk."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -131,9 +131,9 @@ class Retention:
     def observe(self) -> DiskFacts:
         """Look at the disk; may run in a thread."""
         store = self._store
-        # A segment that is not yet synced is kept: the flush thread may be using it. So is one whose entries are not
-        # on the disk: with both gone, a crash would give the offsets of its messages to new ones. The last segment is
-        # always kept, even when it is synced to its end because the log was copied or recovered up to there.
+        # A segment that is not yet synced is kept: the flush thread may be using it. So is one whose entries are not on
+        # the disk: with both gone, after a crash, new messages would get the offsets of its messages. The last segment
+        # is always kept, even when it is synced to its end because the log was copied or recovered up to there.
         flushed = [s for s in list(store.log.chain.segments)[:-1] if s.end <= store.flusher.flushed]
         if flushed and flushed[-1].end > (store.checkpoint.position or 0):
             store.flusher.sync_derived()
@@ -155,7 +155,7 @@ class Retention:
         mark = store.archived.raise_to(store.options.archived_position)
         if mark > store.log.tail:
             # It belongs to another log that was here before.
-            log.error("archivedPosition %d is behind the end of the log, %d: ignored", mark, store.log.tail)
+            log.error("archivedPosition %d is beyond the end of the log, %d: ignored", mark, store.log.tail)
             return 0
         return mark
 

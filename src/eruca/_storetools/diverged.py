@@ -31,7 +31,7 @@ def dump_diverged(
         raise StoreError(f"nothing was set aside as {file!r}", hint="run the command without FILE for a list")
     path = StorePaths(root).diverged / file
     if not disk.exists(path):
-        raise StoreError(f"{path} does not exist any more", hint="it was moved or deleted")
+        raise StoreError(f"{path} no longer exists", hint="it was moved or deleted")
     mapping = disk.map(path, writable=False)
     try:
         data = mapping.buffer

@@ -1,7 +1,7 @@
 """A store opened for reading: nothing is locked, nothing is changed, and misfits are reported, not refused.
 
-`open_store` refuses a chain with a foreign file, because writing to it would be a guess. A diagnostic tool must go on:
-it reports the file as a `Finding` and reads the rest. The store may be open in a running broker.
+`open_store` refuses a chain with a foreign file, because writing to it would be a guess. A diagnostic tool must
+continue: it reports the file as a `Finding` and reads the rest. The store may be open in a running broker.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class ReadOnlyStore:
         return None
 
     def inspect(self, position: int) -> Inspection:
-        """Tell what is at a position of the commit log."""
+        """Return what is at a position of the commit log."""
         segment = self.find_segment(position)
         if segment is None:
             return InvalidView("the commit log does not have this position")

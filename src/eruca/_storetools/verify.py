@@ -322,7 +322,7 @@ class _Walk:
             self._note_entry(queue, offset, f"an empty entry (position {position}, size {size})")
             return
         if position >= self.log_end:
-            reason = f"offset {offset}: position {position} is behind the end of the log ({self.log_end})"
+            reason = f"offset {offset}: position {position} is beyond the end of the log ({self.log_end})"
             if self._store.aborted:
                 self._findings.add_warning(
                     Kind.QUEUE, queue.chain.directory, reason, position=position, hint=_OPEN_HINT

@@ -72,7 +72,7 @@ class IndexCheck:
                 self._findings.add_warning(
                     Kind.INDEX,
                     self._head.file.path,
-                    f"entry {self._head.number}: position {self._head.position} is behind the end of the log",
+                    f"entry {self._head.number}: position {self._head.position} is beyond the end of the log",
                     hint="the next start repairs it",
                 )
             else:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +18,7 @@ from eruca.errors import ConfigError, ErucaError
 if TYPE_CHECKING:
     from eruca._broker.app import Broker
     from eruca._nameserver.app import NameServer
+    from eruca._net.tlsoptions import TlsOptions
 
 Result = TypeVar("Result")
 
@@ -47,11 +48,20 @@ class EmbeddedBroker:
 
     `async with` does the same. Both run in a thread with their own event loop, so that tests can start and end loops
     freely. `hurry` makes delays, retries and transaction check-backs happen at once instead of after seconds
-    or minutes. Other options by name are those of BrokerOptions and StoreOptions. A `directory` is kept.
+    or minutes. `tls` are options of TLS for both, by the names of TlsOptions. Other options by name are those of
+    BrokerOptions and StoreOptions. A `directory` is kept.
     """
 
-    def __init__(self, directory: Path | None = None, *, hurry: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        hurry: bool = False,
+        tls: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         self._directory = directory
+        self._tls = dict(tls or {})
         self._hurry = hurry
         self._options = options
         self._thread: threading.Thread | None = None
@@ -153,10 +163,11 @@ class EmbeddedBroker:
         self._loop = asyncio.get_running_loop()
         home = Path(self._temporary.name) if self._temporary is not None else self._directory
         assert home is not None
-        nameserver = _make_nameserver(home)
+        tls = _make_tls(self._tls)
+        nameserver = _make_nameserver(home, tls)
         await nameserver.start()
         try:
-            self._broker = broker = self._make_broker(nameserver.address, home)
+            self._broker = broker = self._make_broker(nameserver.address, home, tls)
             await broker.start()
             try:
                 self.nameserver, self.address = nameserver.address, broker.standing.address
@@ -167,7 +178,7 @@ class EmbeddedBroker:
         finally:
             await nameserver.stop()
 
-    def _make_broker(self, nameserver: str, home: Path) -> Broker:
+    def _make_broker(self, nameserver: str, home: Path, tls: TlsOptions) -> Broker:
         from eruca._broker.app import Broker
         from eruca._broker.options import BrokerOptions
         from eruca._ground.config import StoreOptions
@@ -186,10 +197,19 @@ class EmbeddedBroker:
                 raise ConfigError(
                     f"no broker or store has an option {name}", hint="eruca config list shows the options"
                 )
-        return Broker(BrokerOptions(**for_broker), StoreOptions(**for_store), home / "store")
+        return Broker(BrokerOptions(**for_broker), StoreOptions(**for_store), home / "store", tls=tls)
 
 
-def _make_nameserver(home: Path) -> NameServer:
+def _make_tls(options: Mapping[str, Any]) -> TlsOptions:
+    from eruca._net.tlsoptions import TlsOptions
+
+    for name in options:
+        if name not in TlsOptions.__dataclass_fields__:
+            raise ConfigError(f"TLS has no option {name}", hint=", ".join(TlsOptions.__dataclass_fields__))
+    return TlsOptions(**options)
+
+
+def _make_nameserver(home: Path, tls: TlsOptions) -> NameServer:
     from eruca._nameserver.app import NameServer
     from eruca._nameserver.options import NameServerOptions
 
@@ -198,7 +218,8 @@ def _make_nameserver(home: Path) -> NameServer:
             listen_port=0,
             kv_config_path=str(home / "namesrv" / "kvConfig.json"),
             config_store_path=str(home / "namesrv" / "namesrv.properties"),
-        )
+        ),
+        tls=tls,
     )
 
 

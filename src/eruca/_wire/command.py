@@ -120,6 +120,12 @@ class Command(msgspec.Struct, gc=False):
         if isinstance(ext, Header):
             return encode_ext(ext, binary=self.serialization is SerializeType.ROCKETMQ)
         try:
+            texts = _decode_texts(ext)
+            if len(texts) <= EXT_FIELDS_MAX:
+                return texts
+        except (ValueError, RecursionError):
+            pass  # perhaps only numbers instead of strings, or nulls
+        try:
             fields = _decode_scalars(ext)
         except (ValueError, RecursionError) as error:
             raise HeaderError(f"extFields is not an object of strings: {error}") from None
@@ -175,6 +181,7 @@ class _LooseEnvelope(msgspec.Struct):
 _ENVELOPE_DECODER: Final = msgspec.json.Decoder(Command)
 _LOOSE_DECODER: Final = msgspec.json.Decoder(_LooseEnvelope, strict=False)
 _HEADER_DECODERS: Final[dict[type[Header], msgspec.json.Decoder[Any]]] = {}
+_decode_texts: Final = msgspec.json.Decoder(dict[str, str]).decode
 _decode_scalars: Final = msgspec.json.Decoder(dict[str, str | int | float | bool | None]).decode
 _FIXED: Final = struct.Struct(">hbhiii")
 _INT32: Final = struct.Struct(">i")

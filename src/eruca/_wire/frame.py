@@ -211,6 +211,8 @@ class FrameBuffer:
         return end
 
 
+# How a TLS handshake starts: record type 22, and the major version 3. No frame is that large.
+_TLS_RECORD: Final = 0x1603
 _DECODERS: Final[tuple[Callable[[bytes], Command], ...]] = (decode_json_header, decode_binary_header)
 
 
@@ -219,6 +221,8 @@ def _refuse_prefix(total: int, word: int) -> FrameError:
     header_bytes = word & _HEADER_MASK
     if total < 4:
         return FrameError(f"a frame of {total} bytes has no room for its header length")
+    if total >> 16 == _TLS_RECORD:
+        return FrameError("it uses TLS, which is not accepted here")
     if total > _TOTAL_MAX:
         return FrameError(f"a frame of {total + 4} bytes was announced, at most {FRAME_BYTES_MAX} are allowed")
     if word >> 24 not in (_JSON_TYPE, _BINARY_TYPE):

@@ -198,7 +198,7 @@ def write_record(buffer: bytearray | memoryview | mmap.mmap, at: int, message: R
 def inspect_record(
     buffer: BytesLike, at: int, end: int, check_crc: bool = True, position: int | None = None
 ) -> Inspection:
-    """Tell what is at `at`: a record, a blank, or why it is neither. Nothing from `end` on is read.
+    """Return what is at `at`: a record, a blank, or why it is neither. Nothing from `end` on is read.
 
     With `position` the record must also claim to be there, so that stale bytes from another place are not taken for
     a record. The buffer must hold at least `end` bytes; this does not raise, whatever they are.
@@ -210,7 +210,7 @@ def inspect_record(
 
 
 def _explain(buffer: BytesLike, at: int, end: int, problem: int, position: int | None) -> BlankView | InvalidView:
-    """Tell what is at `at` when it is not a valid record that fits before `end`."""
+    """Return what is at `at` when it is not a valid record that fits before `end`."""
     if problem == NOT_A_RECORD:
         return _explain_head(buffer, at, end)
     (size,) = _INT.unpack_from(buffer, at)
@@ -233,7 +233,7 @@ def _explain(buffer: BytesLike, at: int, end: int, problem: int, position: int |
 
 
 def _explain_head(buffer: BytesLike, at: int, end: int) -> BlankView | InvalidView:
-    """Tell what is at `at` when it does not begin like a record that fits before `end`."""
+    """Return what is at `at` when it does not start like a record that fits before `end`."""
     rest = end - at
     if rest < BLANK_BYTES:
         return InvalidView(f"{max(rest, 0)} bytes left, a blank needs {BLANK_BYTES}")

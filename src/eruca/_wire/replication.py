@@ -17,6 +17,7 @@ both sides send frames (crc is the CRC-32 of everything after it, size counts th
     report     slave    3     | epoch 8 | position 8                                          |                 |
     refusal    master   4     | epoch 8                                                       | why             |
 The epoch is the master's, on both sides, in every frame: a frame with another epoch is from a mastership that is over.
+Kinds 5 to 7 are those of the handshake that comes first where brokers authenticate each other (`handshake`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,16 @@ from typing import Final, TypeAlias
 import msgspec
 
 from eruca._ground.limits import HA_CHECK_BYTES_MAX, HA_FENCED_DATA_BYTES_MAX, HA_FRAME_BYTES_MAX, HA_TEXT_BYTES_MAX
+from eruca._wire.handshake import (
+    HANDSHAKE_KINDS,
+    HANDSHAKE_MAGIC,
+    Challenge,
+    HandshakeFrame,
+    Introduction,
+    Proof,
+    decode_handshake,
+    encode_handshake,
+)
 from eruca.errors import WireError
 
 _CHUNK_HEAD: Final = struct.Struct(">qi")
@@ -141,6 +152,8 @@ _LAYOUTS: Final = {
 }
 _SIZE_MIN: Final = _REFUSAL.size
 _SIZE_MAX: Final = _CHUNK.size + HA_FENCED_DATA_BYTES_MAX
+# A slave sends no chunks: its largest frame is a hello.
+_SLAVE_SIZE_MAX: Final = _HELLO.size + HA_TEXT_BYTES_MAX
 
 
 class Hello(msgspec.Struct, gc=False, frozen=True):
@@ -179,7 +192,9 @@ class Refusal(msgspec.Struct, gc=False, frozen=True):
     reason: str
 
 
-FencedFrame: TypeAlias = Hello | Chunk | Report | Refusal
+FencedFrame: TypeAlias = Hello | Chunk | Report | Refusal | HandshakeFrame
+# What a slave sends, on links of all kinds.
+SlaveFrame: TypeAlias = LogReport | Hello | Report | Introduction | Proof
 
 
 def encode_fenced_head(
@@ -211,6 +226,8 @@ def encode_fenced(frame: FencedFrame) -> bytes:
             return encode_fenced_report(epoch, position)
         case Refusal(epoch, reason):
             fields = _REFUSAL.pack(_KIND_REFUSAL, epoch) + _encode_text(reason)
+        case Introduction() | Challenge() | Proof():
+            fields = encode_handshake(frame)
     return _FENCED_HEAD.pack(len(fields), zlib.crc32(fields)) + fields
 
 
@@ -222,8 +239,9 @@ def _encode_text(text: str) -> bytes:
 class FencedDecoder:
     """Takes what one side of a fenced link reads, after the magic, and returns complete frames."""
 
-    def __init__(self) -> None:
+    def __init__(self, size_max: int = _SIZE_MAX) -> None:
         self._buffer = bytearray()
+        self._size_max = size_max
 
     @property
     def pending(self) -> int:
@@ -243,7 +261,7 @@ class FencedDecoder:
             while available - at >= FENCED_HEAD_BYTES:
                 size, crc = _FENCED_HEAD.unpack_from(view, at)
                 # Checked as soon as the head has arrived, before waiting for the rest.
-                if not _SIZE_MIN <= size <= _SIZE_MAX:
+                if not _SIZE_MIN <= size <= self._size_max:
                     raise WireError(f"a replication frame announces {size} bytes")
                 begin = at + FENCED_HEAD_BYTES
                 if available - begin < size:
@@ -263,6 +281,8 @@ class FencedDecoder:
 def _decode_frame(content: memoryview) -> FencedFrame:
     kind = content[0]
     if kind not in _LAYOUTS:
+        if kind in HANDSHAKE_KINDS:
+            return decode_handshake(content)
         raise WireError(f"a replication frame of unknown kind {kind}")
     layout, rest_max = _LAYOUTS[kind]
     if not 0 <= len(content) - layout.size <= rest_max:
@@ -290,28 +310,28 @@ def _decode_frame(content: memoryview) -> FencedFrame:
 
 
 class SlaveDecoder:
-    """Takes what a master reads from a slave of either kind; the first 8 bytes tell which kind it is."""
+    """Takes what a master reads from a slave of any kind; the first 8 bytes tell which kind it is."""
 
     def __init__(self) -> None:
         self._opening = bytearray()
         self._reports = ReportDecoder()
-        self._frames = FencedDecoder()
+        self._frames = FencedDecoder(_SLAVE_SIZE_MAX)
         #: Is the link fenced? None until that is known.
         self.is_fenced: bool | None = None
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[LogReport | Hello | Report]:
-        """Add bytes; return the reports they complete. After a WireError the link must be closed."""
+    def feed(self, data: bytes | bytearray | memoryview) -> list[SlaveFrame]:
+        """Add bytes; return the frames they complete. After a WireError the link must be closed."""
         if self.is_fenced is None:
             self._opening += data
             if len(self._opening) < len(HELLO_MAGIC):
                 return []
-            self.is_fenced = self._opening.startswith(HELLO_MAGIC)
+            self.is_fenced = self._opening.startswith((HELLO_MAGIC, HANDSHAKE_MAGIC))
             data = self._opening[len(HELLO_MAGIC) :] if self.is_fenced else self._opening
         if not self.is_fenced:
             return [*self._reports.feed(data)]
-        frames: list[LogReport | Hello | Report] = []
+        frames: list[SlaveFrame] = []
         for frame in self._frames.feed(data):
-            if isinstance(frame, Chunk | Refusal):
+            if isinstance(frame, Chunk | Refusal | Challenge):
                 raise WireError("a slave sent a message that only a master sends")
             frames.append(frame)
         return frames

@@ -6,11 +6,11 @@ followed by the body.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from eruca._wire.command import Command
 from eruca._wire.ext import Header, encode_ext
@@ -29,7 +29,10 @@ def build_content(ext: Mapping[str, str | None], body: bytes | None, *, with_uni
     # Java orders strings by UTF-16 code units, which for ASCII is Python's order too.
     names = sorted(ext) if "".join(ext).isascii() else sorted(ext, key=_order_like_java)
     left_out = (SIGNATURE,) if with_unique_key_query else _LEFT_OUT
-    text = "".join(["null" if (value := ext[name]) is None else value for name in names if name not in left_out])
+    values = [ext[name] for name in names if name not in left_out]
+    if None in values:
+        values = ["null" if value is None else value for value in values]
+    text = "".join(cast(list[str], values))
     # Java replaces lone surrogates by "?"; that is never intended, but it must not raise here.
     return text.encode("utf-8", "replace") + (body or b"")
 
@@ -40,7 +43,11 @@ def _order_like_java(name: str) -> bytes:
 
 def sign_content(content: bytes, secret_key: str) -> str:
     """Sign bytes: Base64 of their HMAC-SHA1."""
-    return base64.b64encode(hmac.digest(secret_key.encode(), content, "sha1")).decode("ascii")
+    return _sign(content, secret_key).decode("ascii")
+
+
+def _sign(content: bytes, secret_key: str) -> bytes:
+    return binascii.b2a_base64(hmac.digest(secret_key.encode(), content, "sha1"), newline=False)
 
 
 def sign(ext: Mapping[str, str | None], body: bytes | None, secret_key: str) -> str:
@@ -58,7 +65,7 @@ def verify(ext: Mapping[str, str | None], body: bytes | None, secret_key: str) -
 
 
 def _matches(content: bytes, secret_key: str, given: bytes) -> bool:
-    return hmac.compare_digest(sign_content(content, secret_key).encode("ascii"), given)
+    return hmac.compare_digest(_sign(content, secret_key), given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             raise InvalidName(f"the queues {queue} and {self.connection.topics[topic]} would both be topic {topic}")
         return topic
 
-    # -- what kombu's virtual channels ask for -----------------------------------------------------------------------
+    # -- called by kombu's virtual channels --------------------------------------------------------------------------
 
     def _put(self, queue: str, message: Mapping[str, Any], **_: Any) -> None:
         keys = [key for key in (message.get("headers", {}).get("id"),) if key]
@@ -370,7 +370,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
             subscribe=topic,
             start="earliest",
             retry=Retry(max_deliveries=_DELIVERIES_MAX),
-            # A task at the head of a queue that waits for its time must not delay those behind it.
+            # A task at the head of a queue that waits for its time must not delay those after it.
             flow=Flow(span_max=None),
             options=self._make_options(),
         )

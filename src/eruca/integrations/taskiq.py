@@ -5,7 +5,7 @@ as the way to add a broker. FastStream has no such interface. The parts of a bro
 use cases of subscribers and publishers, the configs) were in `faststream.broker` until 0.5, moved to
 `faststream._internal` in 0.6, and changed again in 0.7 (codecs were added, the middlewares of a single subscriber were
 removed). As of 0.7.4 none of it is exported. The request to export it (issue 2806 of ag2ai/faststream, meant for 1.0)
-says that `_internal` is not stable between versions. Once it is public, a FastStream broker can be added here.
+states that `_internal` is not stable between versions. Once it is public, a FastStream broker can be added here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ErucaBroker(AsyncBroker):
         self.group = group or f"{topic}-workers"
         self._nameservers = nameservers
         self._options = options or ClientOptions()
-        # A long task at the head of a queue must not delay those behind it.
+        # A long task at the head of a queue must not delay those after it.
         defaults: dict[str, Any] = {"start": "earliest", "flow": Flow(span_max=None)}
         self._consumer_options = defaults | consumer_options
         self._producer: Producer | None = None

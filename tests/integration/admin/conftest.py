@@ -16,7 +16,7 @@ __all__ = ["allow_new_files"]
 
 @pytest.fixture
 async def broker(tmp_path: Path, allow_new_files: None) -> AsyncIterator[EmbeddedBroker]:
-    """Asks about a half message once and then gives it up."""
+    """Asks about a half message once and then gives up on it."""
     async with EmbeddedBroker(tmp_path / "home", hurry=True, transaction_check_max=1) as started:
         yield started
 

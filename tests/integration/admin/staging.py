@@ -41,7 +41,7 @@ async def wait_until(is_true: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 def stage(nameserver: str, work: Callable[[Admin], Awaitable[Result]]) -> Result:
-    """Do something with an admin in a loop of its own, for tests that have none."""
+    """Do something with an admin in its own loop, for tests that have none."""
 
     async def run() -> Result:
         async with Admin(nameserver) as admin:
@@ -51,7 +51,7 @@ def stage(nameserver: str, work: Callable[[Admin], Awaitable[Result]]) -> Result
 
 
 async def send(admin: Admin, topic: str, count: int) -> list[Receipt]:
-    """Send messages with all that a sender can say; gives where they are."""
+    """Send messages with everything that a sender can set; returns where they are."""
     async with Producer(group="stage-senders", options=admin.options) as producer:
         receipts = [
             await producer.send(
@@ -72,7 +72,7 @@ async def _has_route(admin: Admin, topic: str) -> bool:
 
 
 async def bury(admin: Admin, group: str, topic: str, count: int) -> list[str]:
-    """Send messages and have a group give them up at once; gives their ids."""
+    """Send messages and have a group make them dead letters at once; returns their ids."""
     receipts = await send(admin, topic, count)
     masters = await admin.list_masters()
     for receipt in receipts:
@@ -91,7 +91,7 @@ async def bury(admin: Admin, group: str, topic: str, count: int) -> list[str]:
 
 
 async def prepare(admin: Admin, topic: str, name: str) -> Receipt:
-    """Send a half message whose producer then says no more."""
+    """Send a half message whose producer then stays silent."""
     route = await admin.routes.get_for_send(topic)
     properties = {UNIQ_KEY: name, WAIT: "true", TRAN_MSG: "true", PGROUP: TRANSACTION_GROUP, "number": "1"}
     parcel = Parcel(topic, b"half " + name.encode(), encode_properties(properties).decode(), name, TRANSACTION_PREPARED)

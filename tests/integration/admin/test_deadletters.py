@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,11 @@ async def test_conditions_choose_among_them(admin: Admin) -> None:
     assert await choose(key="key1") == [ids[1], ids[3]]
     assert await choose(ids=(letters[1].offset_id, letters[2].origin_id, ids[3])) == ids[1:]
     assert await choose(limit=3) == ids[:3]
-    last = letters[-1].record.store_timestamp
-    assert await choose(from_time=last + 1) == await choose(to_time=letters[0].record.store_timestamp - 1) == []
-    assert await choose(from_time=letters[0].record.store_timestamp, to_time=last) == ids
+    first, last, tick = letters[0].stored_at, letters[-1].stored_at, timedelta(milliseconds=1)
+    assert await choose(since=last + tick) == await choose(until=first - tick) == []
+    assert await choose(since=first, until=last) == ids
+    with pytest.raises(ConfigError, match=r"since=.*has no time zone"):
+        await choose(since=first.replace(tzinfo=None))
 
 
 async def test_one_is_found_by_each_of_its_ids(admin: Admin) -> None:

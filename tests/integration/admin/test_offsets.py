@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
+from typing import Any
 
 import pytest
 
 from eruca import Offsets
 from eruca._admin import offsets
-from eruca._admin.offsets import EARLIEST, LATEST
 from eruca._admin.session import Admin
 from eruca._client.message import Message
 from eruca._client.push.consumer import Consumer
@@ -38,8 +39,8 @@ async def list_offsets(admin: Admin, group: str) -> list[int]:
     return [row.offset for row in await offsets.show(admin, group, "orders")]
 
 
-async def find_times(admin: Admin, queue: MessageQueue) -> list[int]:
-    return [message.record.store_timestamp async for message in admin.read_queue(queue)]
+async def find_times(admin: Admin, queue: MessageQueue) -> list[datetime]:
+    return [message.stored_at async for message in admin.read_queue(queue)]
 
 
 async def test_progress_is_shown(filled: EmbeddedBroker, admin: Admin) -> None:
@@ -47,16 +48,16 @@ async def test_progress_is_shown(filled: EmbeddedBroker, admin: Admin) -> None:
     rows = await offsets.show(admin, "billing")
     ends = [await admin.reader.find_end(queue) for queue in QUEUES]
     assert [(row.offset, row.end, row.behind) for row in rows] == [(4, ends[0], ends[0] - 4), (10, ends[1], 0)]
-    assert rows[0].consumed_time == (await find_times(admin, QUEUES[0]))[3]
+    assert rows[0].consumed_at == (await find_times(admin, QUEUES[0]))[3]
     assert await offsets.show(admin, "nobody") == []
 
 
 async def test_a_group_that_is_away_goes_where_it_is_wanted(filled: EmbeddedBroker, admin: Admin) -> None:
     await commit(admin, filled, "billing", 4, 10)
-    moves = await offsets.reset(admin, "billing", "orders", EARLIEST)
+    moves = await offsets.reset(admin, "billing", "orders", "earliest")
     assert [(move.before, move.after, move.outcome) for move in moves] == [(4, 0, "written"), (10, 0, "written")]
     assert await list_offsets(admin, "billing") == [0, 0]
-    moves = await offsets.reset(admin, "billing", "orders", LATEST, force=False)
+    moves = await offsets.reset(admin, "billing", "orders", "latest", force=False)
     assert [move.after for move in moves] == [0, 0]
     moves = await offsets.skip(admin, "billing", "orders")
     ends = [await admin.reader.find_end(queue) for queue in QUEUES]
@@ -76,7 +77,7 @@ async def test_a_time_is_its_first_message(filled: EmbeddedBroker, admin: Admin)
 
 
 async def test_a_new_group_begins_where_it_was_put(filled: EmbeddedBroker, admin: Admin) -> None:
-    moves = await offsets.reset(admin, "newcomers", "orders", EARLIEST)
+    moves = await offsets.reset(admin, "newcomers", "orders", "earliest")
     assert [(move.before, move.after, move.outcome) for move in moves] == [(None, 0, "written")] * 2
     seen: set[str] = set()
     consumer = Consumer(filled.nameserver, group="newcomers", start="latest")
@@ -108,7 +109,7 @@ async def test_members_are_told(filled: EmbeddedBroker, admin: Admin) -> None:
 
     async with consumer:
         await wait_until(is_done, "the first round")
-        moves = await offsets.reset(admin, "billing", "orders", EARLIEST)
+        moves = await offsets.reset(admin, "billing", "orders", "earliest")
         assert [(move.after, move.outcome) for move in moves] == [(0, "told")] * 2
         async with asyncio.timeout(PATIENCE_S):
             await wait_until(lambda: _has_all_twice(seen), "the second round")
@@ -143,4 +144,10 @@ async def test_clone_does_not_fight_with_members(filled: EmbeddedBroker, admin: 
 
 async def test_a_topic_that_is_not_there(admin: Admin) -> None:
     with pytest.raises(NoRoute, match="nowhere"):
-        await offsets.reset(admin, "billing", "nowhere", EARLIEST)
+        await offsets.reset(admin, "billing", "nowhere", "earliest")
+
+
+@pytest.mark.parametrize("wrong", [datetime(2026, 1, 1), "yesterday", 0])
+async def test_a_time_needs_a_zone(admin: Admin, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="to="):
+        await offsets.reset(admin, "billing", "orders", wrong)

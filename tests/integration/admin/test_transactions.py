@@ -110,7 +110,7 @@ def test_an_op_older_than_the_half_at_its_offset_is_not_about_it() -> None:
 
 async def test_brokers_and_commit_logs_tell_the_same(broker: EmbeddedBroker, admin: Admin, tmp_path: Path) -> None:
     await asyncio.to_thread(broker.create_topic, "orders")
-    # Each is decided at once: the broker hurries, and gives up what waits.
+    # Each is decided at once: the broker hurries, and returns up what waits.
     for name, commit in (("done", True), ("undone", False)):
         await decide(admin, await prepare(admin, "orders", name), commit=commit)
     await prepare(admin, "orders", "lost")

@@ -20,6 +20,7 @@ from eruca._wire.codes import VERSION_ANNOUNCED, Language, RequestCode, Response
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import CreateTopicHeader, Header, SendMessageV2Header
 from eruca._wire.properties import encode_properties
+from eruca._wire.signature import Credentials
 from tests.interop.javapeer import find_broker_port
 from tests.patience import PATIENCE_S
 
@@ -47,8 +48,14 @@ class Answer:
 class Peer:
     """One client with one connection."""
 
-    def __init__(self, broker: Broker, handlers: Mapping[int, Handler] | None = None) -> None:
-        self._caller = Caller(handlers)
+    def __init__(
+        self,
+        broker: Broker,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._caller = Caller(handlers, credentials=credentials)
         self._address = broker.standing.address
         self.broker = broker
 

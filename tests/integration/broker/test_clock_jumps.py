@@ -112,7 +112,7 @@ async def test_what_the_timer_holds_back_survives_a_restart(make_broker: MakeBro
     assert (count(broker), broker.timing.pending) == (0, 1)
     await broker.stop()
     again = await make_broker(clock=clock, schedule_interval_ms=NEVER_MS)
-    # How long it has waited is not known any more: the clock as it is set now counts.
+    # How long it has waited is not known anymore: the clock as it is set now counts.
     clock.advance(1)
     run_timer(again)
     assert (count(again), again.timing.pending) == (1, 0)

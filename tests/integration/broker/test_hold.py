@@ -366,7 +366,7 @@ async def test_held_pulls_are_weighed(quiet_broker: Broker, raw: RawPeer, bound:
     answer = await raw.ask(make_request(RequestCode.PULL_MESSAGE, header, opaque=2))
     assert answer.code == ResponseCode.PULL_NOT_FOUND
     await hold(quiet_broker, raw, opaque=3)  # a small one has room
-    (parked,) = [parked for parked in quiet_broker.pull.holds._by_queue["T", 0] if parked.command.opaque == 3]
+    (parked,) = [parked for parked in quiet_broker.pull.holds.by_queue["T", 0] if parked.command.opaque == 3]
     assert parked.command.ext is None
 
 

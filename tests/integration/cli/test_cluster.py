@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_S
 
 
 class Stage:
-    """Members of a broker name in a thread of their own, because a command has a loop of its own."""
+    """Members of a broker name in a separate thread, because a command has a loop of its own."""
 
     def __init__(self, **how: Any) -> None:
         self._loop = asyncio.new_event_loop()
@@ -116,7 +116,7 @@ def test_a_slave_is_promoted(stage: Stage) -> None:
     report = json.loads(result.stdout)
     assert (report["master"], report["epoch"], report["done"]) == (new.address, 1100, True)
     assert f"{new.address} is the master, epoch 1100" in result.stderr
-    assert "is the master already" in stage.run("promote", new.address).stderr
+    assert "is already the master" in stage.run("promote", new.address).stderr
 
 
 def test_a_refusal_says_what_would_be_lost_and_what_forces_it(stage: Stage) -> None:

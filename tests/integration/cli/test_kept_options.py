@@ -17,7 +17,7 @@ from tests.interop.javapeer import find_ports
 
 
 def ask(address: str, code: RequestCode, body: dict[str, str] | None = None) -> tuple[int, Any]:
-    """Ask a server; gives the code of its answer and the body, or the remark of a refusal."""
+    """Ask a server; returns the code of its answer and the body, or the remark of a refusal."""
 
     async def call() -> tuple[int, Any]:
         caller = Caller()
@@ -58,7 +58,7 @@ def test_without_a_file_they_are_kept_in_the_store(tmp_path: Path) -> None:
     kept = Path("eruca-data/store/config/erucaOptions.properties")
     assert (tmp_path / kept).read_text() == "fileReservedTime=600\nbrokerPermission=4\n"
     assert print_settings(tmp_path, "up")["fileReservedTime"] == ("600", str(kept))
-    # A flag goes over it, and whoever changes it then hears that.
+    # A flag overrides it, and the operator who changes it is told.
     with Up(tmp_path, *ports, "--broker-permission", "6") as up:
         found = show(up.facts["broker"])
         assert (found["fileReservedTime"], found["brokerPermission"]) == ("600", "6")

@@ -21,7 +21,7 @@ def test_sighup_does_not_end_a_server_without_a_terminal(tmp_path: Path) -> None
         os.kill(up.pid, signal.SIGHUP)
         assert up.run("send", "T", "two").returncode == 0
         status, said = up.end()
-    assert (status, "SIGHUP ignored: there are no log files to reopen" in said) == (0, True)
+    assert (status, "there are no log files to reopen" in said) == (0, True)
     assert not (tmp_path / "eruca-data" / "store" / "abort").exists()
 
 
@@ -89,6 +89,9 @@ class _Slow:
 
     async def stop(self) -> None:
         self.said.append("stopped")
+
+    def look_again(self) -> None:
+        self.said.append("looked again")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

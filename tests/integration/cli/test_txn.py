@@ -26,7 +26,7 @@ def broker(tmp_path: Path, allow_new_files: None) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(tmp_path, hurry=True, transaction_check_max=1) as started:
         started.create_topic("orders", 1)
         stage(started.nameserver, make_lost)
-    # Does not ask any more, so that the rest stays as it is.
+    # Does not ask anymore, so that the rest stays as it is.
     with EmbeddedBroker(tmp_path, transaction_check_interval_ms=3_600_000) as started:
         stage(started.nameserver, make_others)
         yield started

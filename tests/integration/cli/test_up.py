@@ -85,6 +85,9 @@ async def test_a_server_that_cannot_stop_cleanly_does_not_keep_the_others_from_s
             stopped.append(self.name)
             raise TableUnsaved(f"{self.name} could not be saved")
 
+        def look_again(self) -> None:
+            """Nothing to do."""
+
     with pytest.raises(TableUnsaved, match="first could not be saved"):
         await running._stop([Server("first"), Server("second")])
     assert stopped == ["first", "second"]
@@ -121,6 +124,15 @@ def test_the_panel_leaves_out_what_is_as_by_default() -> None:
         console.print(draw_panel("127.0.0.1:9876", facts, Path("eruca-data")))
     assert "eruca tail hello --follow" in capture.get()
     assert " -n " not in capture.get()
+
+
+def test_the_panel_has_the_account_of_commands() -> None:
+    facts = {"broker": "127.0.0.1:10911", "name": "b", "cluster": "C", "fast": "127.0.0.1:10909"}
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(draw_panel("127.0.0.1:9876", facts, Path("eruca-data"), "conf/tools.yml"))
+    assert "eruca tail --account conf/tools.yml hello --follow" in capture.get()
+    assert "the account of your application" in capture.get()
 
 
 def test_a_taken_port_is_named_with_the_way_out(tmp_path: Path) -> None:
@@ -179,7 +191,7 @@ listenPrt = {broker_port}
         assert said.count("sendMessageThreadPoolNums has no effect here") == 1
         assert "listenPrt is not a known key; did you mean listenPort?" in said
         assert "no.such.key is not a known key" in said
-        # A broker that said goodbye is not in the route any more.
+        # A broker that said goodbye is not in the route anymore.
         said = nameserver.run("tail", "hello").stderr
         assert f"topic hello has no route: name server 127.0.0.1:{port} does not know it" in said
         assert "no broker is registered with it" in said
@@ -200,7 +212,7 @@ def test_the_demo_shows_every_step(tmp_path: Path) -> None:
 async def test_the_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: asyncio.Queue[int] = asyncio.Queue()
     monkeypatch.setattr("eruca._cli.running.os._exit", ended.put_nowait)
-    with running._listen_to_signals() as stopping:
+    with running._listen_to_signals(lambda: None) as stopping:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(stopping.wait(), PATIENCE_S)
         assert ended.empty()

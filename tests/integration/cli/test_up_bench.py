@@ -1,4 +1,4 @@
-"""`make bench ONLY=up` runs and gives its figures; how fast anything is does not matter here."""
+"""`make bench ONLY=up` runs and returns its figures; how fast anything is does not matter here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eruca` as its user runs it: a process of its own, with its own directory and free ports."""
+"""`eruca` as its user runs it: a separate process, with its own directory and free ports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECONDS_MAX = PATIENCE_S
 
 
 def make_environment() -> dict[str, str]:
-    """The environment without settings of whoever runs the tests."""
+    """The environment without the settings of the user who runs the tests."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("ERUCA_", "NAMESRV"))}
     return {**kept, "PYTHONPATH": str(REPOSITORY / "src"), "COLUMNS": "200"}
 
@@ -63,7 +63,7 @@ class Finished:
 
 
 def run_here(*arguments: str) -> Finished:
-    """Run a command in this process; whatever happens, it ends without an exception of its own."""
+    """Run a command in this process; whatever happens, it ends without an unexpected exception."""
     result = CliRunner().invoke(main, arguments)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return Finished(result.exit_code, result.stdout, result.stderr)
@@ -75,7 +75,7 @@ class Up:
     def __init__(self, directory: Path, *arguments: str | Path, command: str = "up") -> None:
         self.directory = directory
         self.arguments: Sequence[str | Path] = arguments or choose_ports()
-        # Not a pipe: nobody reads while it runs, and a server that has much to log would stand still when it is full.
+        # Not a pipe: nothing reads it meanwhile, and a server that logs much would block when it is full.
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._said = ""
         self._process = subprocess.Popen(
@@ -103,13 +103,13 @@ class Up:
         return run_here(*arguments)
 
     def run_json(self, *arguments: str, stdin: str = "") -> list[Any]:
-        """Run a command against it that must go well; gives what it says, line by line."""
+        """Run a command against it that must succeed; returns its output, line by line."""
         finished = self.run(*arguments, "-o", "json", stdin=stdin)
         assert finished.returncode == 0, finished.stderr
         return [json.loads(line) for line in finished.stdout.splitlines()]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Send a signal and wait; gives the exit status and what was said on stderr."""
+        """Send a signal and wait; returns the exit status and what was printed to stderr."""
         if self._process.poll() is None:
             self._process.send_signal(number)
         self._process.communicate(timeout=SECONDS_MAX)

@@ -99,13 +99,18 @@ async def test_a_transaction_needs_the_right_to_publish_and_no_other(nameserver:
         (BILLING, "No default permission for topic:orders"),
     ],
 )
-async def test_who_may_not_publish_is_told_so(nameserver: str, who: Credentials | None, problem: str) -> None:
+async def test_who_may_not_publish_is_told_so_at_once(
+    nameserver: str, who: Credentials | None, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Producer(group="shop", options=sign_in(nameserver, SHOP)) as producer:
         await producer.send("orders", b"the topic exists now")
     with pytest.raises(ErucaError, match=problem) as caught:
         async with Producer(group="shop", options=sign_in(nameserver, who)) as producer:
             await producer.send("orders", b"no")
     assert "guessed" not in str(caught.value)
+    # No other try would have another result.
+    assert not caught.value.retryable
+    assert "was not found" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Consumers against a broker in this process: whatever fails, vanishes or is cancelled, it goes on."""
+"""Consumers against a broker in this process: whatever fails, vanishes or is cancelled, it continues."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_waits_that_time_out_leave_nothing_behind(nameserver: NameServer, 
 async def test_a_handler_whose_work_is_cancelled_has_failed(
     nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer, ordered: bool
 ) -> None:
-    """It takes neither its worker nor its message away: both come again."""
+    """It takes neither its worker nor its message away: both come back."""
     await start_broker()
     producer = await make_producer(nameserver.address)
     for number in range(4):
@@ -205,10 +205,10 @@ async def test_a_dead_letter_is_logged(
         return Outcome.LATER
 
     async with consumer:
-        await wait_until(lambda: "is given up" in caplog.text)
-    (record,) = [record for record in caplog.records if "is given up" in record.message]
+        await wait_until(lambda: "becomes a dead letter" in caplog.text)
+    (record,) = [record for record in caplog.records if "becomes a dead letter" in record.message]
     assert record.message == (
-        f"message {receipt.message_id} of orders, keys k1 k2, delivery 1, is given up: dead letter topic %DLQ%billing"
+        f"message {receipt.message_id} of orders, keys k1 k2, delivery 1, becomes a dead letter in %DLQ%billing"
     )
     assert record.levelno == logging.WARNING
 
@@ -246,7 +246,7 @@ async def test_what_becomes_of_a_message_that_takes_too_long_is_logged(
     async def work(message: Message) -> None:
         await asyncio.Event().wait()
 
-    words = "given up: dead letter topic" if deliveries_max == 1 else "not done: again in 10 s"
+    words = "becomes a dead letter in" if deliveries_max == 1 else "not done: again in 10 s"
     async with consumer:
         await wait_until(lambda: words in caplog.text)
     assert "for over 0.1 s" in caplog.text
@@ -341,7 +341,7 @@ async def test_an_outage_is_one_warning_and_its_end_another(
     broker = await start_broker()
     producer = await make_producer(nameserver.address)
     await producer.send("orders", b"x")
-    await producer.close()  # it has a session of its own, which would say the same
+    await producer.close()  # it has its own session, which would say the same
     flow = Flow(hold=0.05, error_pause=0.01)
     options = ClientOptions(ip="127.0.0.1", heartbeat_interval=0.05)
     consumer = consume(nameserver, "orders", flow=flow, options=options)
@@ -481,7 +481,7 @@ def test_a_client_in_a_second_event_loop_says_what_is_wrong(kind: Any, caplog: p
 
         async def start() -> None:
             await client.start()
-            # Else Python complains of connections, which nobody can close when their loop has ended.
+            # Otherwise Python complains about connections, which cannot be closed once their loop has ended.
             links = list(client._session.caller._addresses)
             await client._session.caller.close()
             await wait_until(lambda: not any(link.is_open for link in links))

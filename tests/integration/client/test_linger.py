@@ -46,7 +46,7 @@ async def test_messages_that_are_sent_together_share_a_request(
     )
     assert {receipt.status for receipt in receipts} == {SendStatus.STORED}
     assert len({receipt.message_id for receipt in receipts}) == len({receipt.offset_id for receipt in receipts}) == 200
-    # Each receipt says exactly where its message lies.
+    # Each receipt names exactly where its message is.
     found = [record for queue_id in range(QUEUES) for record in stored(broker, "orders", queue_id)]
     records = {(record.queue_id, record.queue_offset): record for record in found}
     assert len(records) == 200

@@ -70,7 +70,7 @@ def test_a_wrong_argument_of_a_producer_is_named(kind: Any, how: dict[str, Any],
         ({"calls_max": 0}, "calls_max=0"),
         ({"namespace": None}, "namespace=None: expected str"),
         ({"address_server": "10.0.0.1"}, "address_server='10.0.0.1': expected a URL"),
-        ({"tls": True}, "tls=True: expected SSLContext"),
+        ({"tls": "ca.pem"}, "tls='ca.pem': expected bool or Tls or SSLContext"),
     ],
 )
 def test_a_wrong_option_is_named(how: dict[str, Any], told: str) -> None:
@@ -156,7 +156,7 @@ def test_a_producer_shows_only_what_users_call() -> None:
 
 
 async def test_a_forgotten_producer_is_named(nameserver: NameServer) -> None:
-    async with Producer(nameserver.address, group="other"):  # the session goes on
+    async with Producer(nameserver.address, group="other"):  # the session continues
         producer = Producer(nameserver.address, group="forgotten")
         await producer.start()
         engine = producer._engine

@@ -215,7 +215,7 @@ async def test_nothing_is_fetched_before_the_first_poll(
     async with pull(nameserver, "orders") as consumer:
         await wait_until(lambda: len(consumer.assignment) == 4, "the queues")
         assert [inbox.task for inbox in consumer._member.inboxes.values()] == [None] * 4
-        # Who pulls by hand says how far it is, and nobody takes it back.
+        # A consumer that calls pull sets its own progress, and nothing takes it back.
         result = await consumer.pull(QUEUE, 0)
         await consumer.commit({QUEUE: result.next_offset})
     async with pull(nameserver) as looker:

@@ -1,25 +1,29 @@
-"""A send backs off and tries again until its timeout, and gives up at once where trying again cannot help."""
+"""A send backs off and tries again until its timeout, and returns up at once where trying again cannot help."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
 from eruca._client.produce import delivery
 from eruca._client.produce.checks import Decision
-from eruca._client.produce.delivery import _History
+from eruca._client.produce.history import History
 from eruca._client.produce.outgoing import SendStatus
+from eruca._client.produce.sending import Parcel, Sender
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._ground.backoff import Backoff
 from eruca._nameserver.app import NameServer
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import ResponseCode
+from eruca._wire.frame import Command
 from eruca.errors import CallTimeout, NetError, NoRoute, RequestRefused, SendFailed
 from tests.integration.broker.peer import find_port
 from tests.integration.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import (
     DROP,
+    SILENT,
     ScriptedBroker,
     ScriptedCluster,
     ScriptedNameServer,
@@ -105,6 +109,47 @@ async def test_a_broker_that_registers_later(scripted: ScriptedCluster, make_pro
     await scripted.add_broker()
     scripted.add_topic("orders")
     assert (await sending).status is SendStatus.STORED
+
+
+async def test_what_a_send_waits_for_is_logged_once_and_at_once(
+    scripted: ScriptedCluster, make_producer: MakeProducer, pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = await make_producer("127.0.0.1:1", group="other", timeout=PATIENT)
+    producer = await make_producer(scripted.address, timeout=PATIENT)  # of a cluster without brokers
+    with caplog.at_level("WARNING", "eruca"):
+        sends = [asyncio.ensure_future(each.send("orders", b"x")) for each in (alone, alone, producer, producer)]
+        await wait_until(lambda: len(pauses) >= 40)
+        told = sorted(record.message.partition(";")[0] for record in caplog.records)
+        assert told == ["the name servers cannot be reached", "topic orders cannot be reached"]
+        assert "127.0.0.1:1" in caplog.text and "no broker is registered" in caplog.text
+        await scripted.add_broker()
+        scripted.add_topic("orders")
+        await asyncio.gather(*sends[2:])
+        assert "topic orders answers again" in caplog.text
+    for send in sends[:2]:
+        send.cancel()
+    await asyncio.gather(*sends, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("pauses")
+async def test_a_silent_broker_gets_more_time_with_each_try(
+    scripted: ScriptedCluster, make_producer: MakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await scripted.add_broker()
+    scripted.add_topic("orders")
+    producer = await make_producer(scripted.address, timeout=PATIENT, try_timeout=0.05)
+    await producer.send("orders", b"x")  # it connects
+    begin, given = Sender.begin, []
+
+    def keep(self: Sender, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Awaitable[Command]:
+        given.append(timeout_ms)
+        return begin(self, parcel, queue, timeout_ms)
+
+    monkeypatch.setattr(Sender, "begin", keep)
+    broker.script.extend([SILENT, SILENT])
+    await producer.send("orders", b"y")
+    assert given[:3] == [50, 100, 200]
+    assert len({header.properties for header, body in broker.sends if body == b"y"}) == 1  # all with the same id
 
 
 async def test_a_topic_that_nobody_knows_is_told_at_once(
@@ -222,7 +267,7 @@ async def test_a_half_message_waits_for_its_route_too(scripted: ScriptedCluster,
 
 
 def test_the_reason_is_more_than_a_final_try_that_had_no_time() -> None:
-    history, queue = _History(), MessageQueue("broker-a", 99, "orders")
+    history, queue = History(), MessageQueue("broker-a", 99, "orders")
     history.add(queue, RequestRefused(1, "there is no queue 99"))
     history.add(queue, CallTimeout("127.0.0.1:10911 did not answer in time"))
     failure = history.explain("orders", 3000)
@@ -231,6 +276,6 @@ def test_the_reason_is_more_than_a_final_try_that_had_no_time() -> None:
 
 
 def test_a_try_without_an_answer_is_the_reason_when_there_is_no_other() -> None:
-    history = _History()
+    history = History()
     history.add(MessageQueue("broker-a", 0, "orders"), CallTimeout("127.0.0.1:10911 did not answer in time"))
     assert "did not answer in time" in str(history.explain("orders", 3000))

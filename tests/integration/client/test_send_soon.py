@@ -104,7 +104,7 @@ async def test_what_is_wrong_is_raised_at_once(scripted: ScriptedCluster, make_p
         await producer.send_soon("orders", b"")
     with pytest.raises(TypeError, match="shard must be a str"):
         await producer.send_soon("orders", b"x", shard=wrong)
-    with pytest.raises(MessageIllegal, match="delay and timer exclude each other"):
+    with pytest.raises(MessageIllegal, match="delay and timer are mutually exclusive"):
         await producer.send_soon("orders", b"x", delay=10, timer=20)
     await producer.close()
     with pytest.raises(ClientClosed):

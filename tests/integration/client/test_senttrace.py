@@ -235,7 +235,7 @@ async def test_a_queue_that_is_full_ends_its_span_too(
     scripted.add_topic("orders")
     producer = await make_producer(scripted.address, in_flight_max=1)
     assert producer._engine.window.try_enter(1)
-    with pytest.raises(SendFailed, match="too much is under way"):
+    with pytest.raises(SendFailed, match="no room in the send window"):
         await producer.send("orders", b"x", timeout=0.02, queue=MessageQueue("broker-a", 0, "orders"))
     producer._engine.window.leave(1)
     (span,) = spans.get_finished_spans()

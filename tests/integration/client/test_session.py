@@ -156,7 +156,7 @@ async def test_greeting_waits_for_the_broker_and_is_done_once(
     assert len(peer.heartbeats) == 1
     await producer._session.greet(peer.address)
     assert len(peer.heartbeats) == 1
-    await producer._session.greet("127.0.0.1:1")  # a broker that is down is no error
+    await producer._session.greet("127.0.0.1:1")  # a broker that is down is not an error
 
 
 async def test_a_real_broker_knows_the_producer(
@@ -225,7 +225,7 @@ def test_secrets_do_not_show() -> None:
 async def test_a_farewell_waits_for_the_heartbeat_before_it(
     scripted: ScriptedCluster, peer: ScriptedBroker, make_producer: MakeProducer
 ) -> None:
-    """Java's broker may work on the two in another order; also when nobody waits for the heartbeat any more."""
+    """Java's broker may work on the two in another order; also when nobody waits for the heartbeat anymore."""
     producer = await make_producer(scripted.address, group="a")
     session = producer._session
     await producer.send("orders", b"x")

@@ -160,13 +160,13 @@ async def test_a_block_commits_at_its_end(nameserver: NameServer, broker: Broker
 
 
 class Interrupted(BaseException):
-    """What is no failure of the work: a cancellation, Ctrl-C, the end of the process."""
+    """What is not a failure of the work: a cancellation, Ctrl-C, the end of the process."""
 
 
 async def test_a_cancelled_block_is_asked_about(
     nameserver: NameServer, broker: Broker, make_producer: MakeProducer, clock: VirtualClock
 ) -> None:
-    """The work may be done: whoever was cancelled while waiting for a payment does not know whether it was made."""
+    """The work may be done: a task that was cancelled while waiting for a payment does not know whether it was made."""
     producer = await make_producer(nameserver.address, TransactionalProducer, check=Checker(Decision.COMMIT))
     began = asyncio.Event()
 

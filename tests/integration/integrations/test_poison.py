@@ -1,4 +1,4 @@
-"""Messages that Celery and taskiq cannot read: they become dead letters, and what comes behind them is worked on."""
+"""Messages that Celery and taskiq cannot read: they become dead letters, and what comes after them is worked on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pytest plugin as its users have it: found by itself, in a run of its own, with every way to run async tests."""
+"""The pytest plugin as its users have it: found automatically, in a separate run, with every way to run async tests."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_directory_is_kept(tmp_path):
 
 
 def run_pytest(directory: Path, text: str, *arguments: str, status: int = 0) -> str:
-    """Run a file of tests with the plugin in a process of its own; gives what it prints. All must pass by default."""
+    """Run a file of tests with the plugin in a separate process; returns what it prints. All must pass by default."""
     (directory / "test_it.py").write_text(text)
     (directory / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     command = [sys.executable, "-W", "error", "-m", "pytest", "-W", "error", "--durations=3", *arguments]

@@ -25,8 +25,10 @@ def test_what_it_writes(tmp_path: Path) -> None:
     assert f"eruca up -c {directory}/broker.conf" in result.output
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     files = sorted(path.name for path in directory.iterdir())
-    assert files == ["broker.conf", "nameserver.conf", "plain_acl.yml", "tools.yml"]
-    assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
+    assert files == ["broker.conf", "nameserver.conf", "plain_acl.yml", "tls.crt", "tls.key", "tools.yml"]
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
+    assert modes.pop("tls.crt") in (0o600, 0o644)
+    assert set(modes.values()) == {0o600}
 
     book = read_book(directory / "plain_acl.yml")
     assert (book.notes, book.white_addresses, book.broker_addresses) == ((), (), ())
@@ -37,14 +39,16 @@ def test_what_it_writes(tmp_path: Path) -> None:
 
     tools = read_account_file(directory / "tools.yml")
     assert (tools.access_key, tools.secret_key) == (admin.access_key, admin.secret_key)
+    tls = {"tls.server.certPath": f"{directory}/tls.crt", "tls.server.keyPath": f"{directory}/tls.key"}
     conf = read_conf(directory / "broker.conf")
     assert conf == {
         "aclEnable": "true",
         "brokerAccessKey": broker.access_key,
         "brokerSecretKey": broker.secret_key,
         "namesrvAddr": "127.0.0.1:9876",
+        **tls,
     }
-    assert read_conf(directory / "nameserver.conf") == {"aclEnable": "true"}
+    assert read_conf(directory / "nameserver.conf") == {"aclEnable": "true", **tls}
     assert not any(secret in result.output for secret in (admin.secret_key, broker.secret_key))
 
 

@@ -149,7 +149,7 @@ def test_javas_variable_names_the_name_servers_where_nothing_else_does() -> None
     assert gather(environment={"NAMESRV_ADDR": "a:1;b:2"}).build(BrokerOptions).nameservers == "a:1;b:2"
     both = gather(environment={"NAMESRV_ADDR": "a:1", "ERUCA_NAMESRV_ADDR": "b:2"})
     assert both.build(BrokerOptions).nameservers == "b:2"
-    # `eruca up` has a name server of its own, and must not register with that of a cluster somebody works with.
+    # `eruca up` has its own name server, and must not register with that of a cluster somebody works with.
     for settings, left in ((gather(environment={"NAMESRV_ADDR": "a:1"}), ""), (both, "b:2")):
         settings.forget("namesrvAddr", "NAMESRV_ADDR")
         assert settings.build(BrokerOptions).nameservers == left

@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from eruca import __version__
 from eruca._cli.main import COMMANDS, main
-from eruca._cli.output import format_bytes, format_time, format_yaml, parse_time, show_progress, show_safely
+from eruca._cli.output import (
+    format_bytes,
+    format_time,
+    format_yaml,
+    parse_time,
+    parse_time_ms,
+    show_progress,
+    show_safely,
+)
 from eruca._store.messagestore import open_store
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
@@ -275,8 +283,9 @@ def test_sizes_and_times_for_people() -> None:
     ]
     assert format_time(0) == format_time(None) == "-"
     assert format_time(2**62) == str(2**62)
-    assert parse_time(format_time(1_700_000_000_123)) == 1_700_000_000_123
-    assert parse_time("1700000000123") == 1_700_000_000_123
+    assert parse_time_ms(format_time(1_700_000_000_123)) == 1_700_000_000_123
+    assert parse_time_ms("1700000000123") == 1_700_000_000_123
+    assert parse_time_ms(format_time(parse_time("1700000000123"))) == 1_700_000_000_123
 
 
 def test_progress_shows_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,7 +94,7 @@ def test_every_message_is_delivered_once_in_order_and_never_early(
     schedule = DelaySchedule(1, {})
     delivered: list[int] = []
     now = 5000
-    # At the end time stops at a moment when all are due, and nothing fails any more.
+    # At the end time stops at a moment when all are due, and nothing fails anymore.
     for step_ms, done_max in [*turns, (100_000, len(entries))]:
         now += step_ms
         done = 0

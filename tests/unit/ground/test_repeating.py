@@ -1,4 +1,4 @@
-"""Periodic work goes on whatever happens to it, and follows its interval."""
+"""Periodic work continues whatever happens to it, and follows its interval."""
 
 from __future__ import annotations
 

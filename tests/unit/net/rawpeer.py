@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -48,6 +49,13 @@ class RawPeer:
         assert (answer.opaque, answer.is_response) == (command.opaque, True)
         return answer
 
+    async def wait_for_answer(self) -> Command | None:
+        """The next command; None if the connection ends instead."""
+        try:
+            return await self.read()
+        except (AssertionError, ConnectionError, ssl.SSLError):
+            return None
+
     async def wait_for_end(self) -> bytes:
         """Wait until the server closed the connection; return what it sent before, apart from commands already read."""
         assert not self._commands
@@ -56,22 +64,22 @@ class RawPeer:
             try:
                 while piece := await self._reader.read(65536):
                     data += piece
-            except ConnectionError:
+            except (ConnectionError, ssl.SSLError):
                 pass
         return data
 
     async def close(self) -> None:
         """Close the connection."""
         self.writer.close()
-        with suppress(ConnectionError):
+        with suppress(ConnectionError, ssl.SSLError):
             await self.writer.wait_closed()
 
 
 @asynccontextmanager
-async def open_peer(address: str | int) -> AsyncIterator[RawPeer]:
+async def open_peer(address: str | int, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawPeer]:
     """A connection to an address, or to a port on loopback."""
     host, _, port = str(address).rpartition(":")
-    peer = RawPeer(*await asyncio.open_connection(host or "127.0.0.1", int(port)))
+    peer = RawPeer(*await asyncio.open_connection(host or "127.0.0.1", int(port), ssl=tls))
     try:
         yield peer
     finally:

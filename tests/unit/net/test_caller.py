@@ -18,6 +18,8 @@ from eruca._net.link import Answer, Handler, Link
 from eruca._net.server import Server, ServerSettings
 from eruca._wire.codes import ResponseCode
 from eruca._wire.frame import Command, encode_command, make_request
+from eruca._wire.headers import TopicHeader
+from eruca._wire.signature import Credentials, verify
 from eruca.errors import CallTimeout, ConnectFailed, ConnectionLost, TooManyCalls
 from tests.unit.net.rawpeer import SECONDS_MAX, open_peer, run_server, turn_until, wait_for_links
 
@@ -53,6 +55,29 @@ async def make_caller(**arguments: Any) -> AsyncIterator[Caller]:
 
 def find_address(server: Server) -> str:
     return f"127.0.0.1:{server.port}"
+
+
+async def test_every_request_is_signed() -> None:
+    taken: list[Command] = []
+
+    def take(link: Link, command: Command) -> Answer:
+        taken.append(command)
+        return encode_command(command.answer(ResponseCode.SUCCESS)) if not command.is_oneway else None
+
+    credentials = Credentials("me", "secret")
+    async with run_server({ECHO: take}, refuse_unknown) as server, make_caller(credentials=credentials) as caller:
+        address = find_address(server)
+        await caller.call(address, make_request(ECHO, body=b"x"), 5000)
+        again = make_request(ECHO, TopicHeader("T"), b"y")
+        await caller.call(address, again, 5000)
+        await caller.call(address, again, 5000)
+        await caller.notify(address, make_request(ECHO, body=b"z"))
+        await turn_until(lambda: len(taken) == 4)
+    for command in taken:
+        ext = command.ext_dict()
+        assert ext["AccessKey"] == "me" and verify({**ext}, command.body, "secret")
+        assert not verify({**ext}, command.body + b"!", "secret")
+    assert [command.ext_dict().get("topic") for command in taken] == [None, "T", "T", None]
 
 
 async def wait_for_loss(caller: Caller, address: str) -> None:

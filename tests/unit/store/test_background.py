@@ -164,7 +164,7 @@ async def test_retention_runs_on_its_timer() -> None:
 
 
 async def test_a_timer_survives_an_error_nobody_expected(caplog: pytest.LogCaptureFixture) -> None:
-    """A timer that dies silently would mean that nothing is flushed any more."""
+    """A timer that dies silently would mean that nothing is flushed anymore."""
     disk = make_disk()
     with caplog.at_level(logging.ERROR):
         async with run_background(disk, queue_flush_interval_ms=1) as (store, _):

@@ -39,7 +39,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 
 
 def end_of(message: Record) -> int:
-    """The position behind a stored message."""
+    """The position after a stored message."""
     return message.position + message.size
 
 

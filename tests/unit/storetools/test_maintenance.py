@@ -268,7 +268,7 @@ def test_verify_names_damage_across_segments(root: Path) -> None:
     first_after = min((m for m in messages if m.position >= boundary), key=lambda m: m.position)
     following = messages[messages.index(first_after) + 1]
     path, at = find_segment(root, last_before.position)
-    patch(path, at, bytes(8192 - at))  # the last record and the end-of-segment record behind it
+    patch(path, at, bytes(8192 - at))  # the last record and the end-of-segment record after it
     patch(root / "commitlog" / f"{boundary:020d}", 0, bytes(first_after.size))
     damage = errors_of(root, Kind.DAMAGE)
     assert [(f.position, f.length) for f in damage] == [
@@ -417,7 +417,7 @@ def test_verify_checks_index_entries(root: Path, field: str, number: int, expect
     assert [(f.kind, f.path) for f in found] == [(Kind.INDEX, str(path))]
     assert f"entry {number}:" in found[0].reason
     assert expected in found[0].reason
-    # The key with the wrong entry cannot be found any more, and that is reported too.
+    # The key with the wrong entry cannot be found anymore, and that is reported too.
     assert [f.reason for f in report.findings if f.level is Level.WARNING] == [
         f"1 records cannot be found by key, the first at {position}"
     ]

@@ -117,6 +117,7 @@ def test_the_largest_frame_is_accepted_and_one_byte_more_is_not() -> None:
         (struct.pack(">i", 0), "a frame of 0 bytes has no room for its header length"),
         (struct.pack(">i", 3), "a frame of 3 bytes has no room"),
         (struct.pack(">i", -1), "a frame of -1 bytes has no room"),
+        (bytes.fromhex("1603010200010001"), "it uses TLS, which is not accepted here"),
         (struct.pack(">i", FRAME_BYTES_MAX - 3), "a frame of 16777217 bytes was announced, at most 16777216"),
         (struct.pack(">i", 2**31 - 1), "a frame of 2147483651 bytes was announced"),
         (b"GET / HTTP/1.1\r\n", "bytes was announced"),

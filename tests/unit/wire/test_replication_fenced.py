@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca._ground.limits import HA_CHECK_BYTES_MAX, HA_FENCED_DATA_BYTES_MAX, HA_TEXT_BYTES_MAX
+from eruca._ground.limits import (
+    HA_ACCOUNT_BYTES_MAX,
+    HA_CHECK_BYTES_MAX,
+    HA_FENCED_DATA_BYTES_MAX,
+    HA_TEXT_BYTES_MAX,
+)
+from eruca._wire.handshake import HANDSHAKE_MAGIC, Challenge, Introduction, Proof
 from eruca._wire.replication import (
     FENCED_HEAD_BYTES,
     HELLO_MAGIC,
@@ -22,6 +28,7 @@ from eruca._wire.replication import (
     Refusal,
     Report,
     SlaveDecoder,
+    SlaveFrame,
     encode_fenced,
     encode_fenced_head,
     encode_report,
@@ -39,8 +46,16 @@ def hellos(draw: st.DrawFn) -> Hello:
     return Hello(draw(numbers), draw(numbers), begin + size, begin, draw(st.integers(0, (1 << 32) - 1)), draw(texts))
 
 
-from_slave = st.one_of(hellos(), st.builds(Report, numbers, numbers))
+nonces = st.binary(min_size=32, max_size=32)
+accounts = st.text(min_size=1, max_size=60).filter(str.isprintable)
+from_slave = st.one_of(
+    hellos(),
+    st.builds(Report, numbers, numbers),
+    st.builds(Introduction, nonces, accounts),
+    st.builds(Proof, nonces),
+)
 from_master = st.one_of(
+    st.builds(Challenge, nonces),
     st.builds(Chunk, numbers, numbers, numbers, numbers, numbers, st.binary(max_size=60)),
     st.builds(Refusal, numbers, texts),
 )
@@ -74,8 +89,9 @@ def test_known_bytes() -> None:
     assert encode_fenced(Refusal(5, "no")) == seal(bytes.fromhex("0400000000000000056e6f"))
 
 
-def test_the_magic_is_a_position_no_log_has() -> None:
-    assert int.from_bytes(HELLO_MAGIC, "big", signed=True) > 1 << 62
+@pytest.mark.parametrize("magic", [HELLO_MAGIC, HANDSHAKE_MAGIC])
+def test_the_magic_is_a_position_no_log_has(magic: bytes) -> None:
+    assert int.from_bytes(magic, "big", signed=True) > 1 << 62
 
 
 def test_the_log_is_not_copied_into_the_head() -> None:
@@ -114,6 +130,13 @@ def test_a_size_that_lies_is_refused_on_the_head_alone(size: int) -> None:
         FencedDecoder().feed(size.to_bytes(4, "big", signed=True) + bytes(4))
 
 
+def test_a_slave_cannot_make_its_master_wait_for_a_chunk() -> None:
+    head = (HA_TEXT_BYTES_MAX + 100).to_bytes(4, "big") + bytes(4)
+    assert FencedDecoder().feed(head) == []
+    with pytest.raises(WireError, match="announces"):
+        SlaveDecoder().feed(HELLO_MAGIC + head)
+
+
 def test_the_largest_chunk_passes() -> None:
     chunk = Chunk(1, 2, 3, 4, 5, bytes(HA_FENCED_DATA_BYTES_MAX))
     assert decode_one(encode_fenced(chunk)) == chunk
@@ -137,6 +160,13 @@ def test_long_texts_are_cut_between_characters() -> None:
         (b"\x04" + bytes(8) + b"x" * (HA_TEXT_BYTES_MAX + 1), "kind 4 has"),
         (b"\x04" + bytes(8) + b"\xff", "not UTF-8"),
         (b"\x03" + b"\xff" * 16, "negative"),
+        (b"\x05" + bytes(31), "kind 5 has 32 bytes"),
+        (b"\x05" + bytes(32), "without a printable account"),
+        (b"\x05" + bytes(32) + b"a\nb", "without a printable account"),
+        (b"\x05" + bytes(32) + b"\xff", "not UTF-8"),
+        (b"\x05" + bytes(32) + b"x" * (HA_ACCOUNT_BYTES_MAX + 1), "kind 5 has"),
+        (b"\x06" + bytes(33), "kind 6 has 34 bytes"),
+        (b"\x07" + bytes(31), "kind 7 has 32 bytes"),
         (encode_fenced(Hello(1, 1, 5, 6, 0, ""))[FENCED_HEAD_BYTES:], "check from 6 on"),
         (encode_fenced(Hello(1, 1, 5000, 903, 0, ""))[FENCED_HEAD_BYTES:], "check from 903 on"),
     ],
@@ -146,11 +176,13 @@ def test_frames_that_make_no_sense_are_refused(content: bytes, complaint: str) -
         FencedDecoder().feed(seal(content))
 
 
-@given(st.lists(from_slave, max_size=5), cut_points)
-def test_a_master_knows_a_fenced_slave_by_its_first_bytes(sent: list[Hello | Report], cuts: list[int]) -> None:
+@given(st.lists(from_slave, max_size=5), cut_points, st.sampled_from((HELLO_MAGIC, HANDSHAKE_MAGIC)))
+def test_a_master_knows_a_fenced_slave_by_its_first_bytes(
+    sent: list[Hello | Report | Introduction | Proof], cuts: list[int], magic: bytes
+) -> None:
     decoder = SlaveDecoder()
-    got: list[LogReport | Hello | Report] = []
-    for piece in split_at(HELLO_MAGIC + b"".join(map(encode_fenced, sent)), cuts):
+    got: list[SlaveFrame] = []
+    for piece in split_at(magic + b"".join(map(encode_fenced, sent)), cuts):
         got += decoder.feed(piece)
     assert got == sent
     assert decoder.is_fenced is True
@@ -160,7 +192,7 @@ def test_a_master_knows_a_fenced_slave_by_its_first_bytes(sent: list[Hello | Rep
 def test_a_master_knows_a_classic_slave_by_its_first_bytes(positions: list[int], cuts: list[int]) -> None:
     decoder = SlaveDecoder()
     assert decoder.is_fenced is None
-    got: list[LogReport | Hello | Report] = []
+    got: list[SlaveFrame] = []
     for piece in split_at(b"".join(encode_report(LogReport(position)) for position in positions), cuts):
         got += decoder.feed(piece)
     assert got == [LogReport(position) for position in positions]
@@ -168,7 +200,7 @@ def test_a_master_knows_a_classic_slave_by_its_first_bytes(positions: list[int],
 
 
 def test_a_slave_that_plays_the_master_is_refused() -> None:
-    for frame in (Chunk(1, 0, 0, 0, 0, b"x"), Refusal(1, "no")):
+    for frame in (Chunk(1, 0, 0, 0, 0, b"x"), Refusal(1, "no"), Challenge(bytes(32))):
         with pytest.raises(WireError, match="only a master"):
             SlaveDecoder().feed(HELLO_MAGIC + encode_fenced(frame))
 
@@ -201,6 +233,9 @@ def test_hostile_bytes_give_frames_or_wire_errors(seed: int) -> None:
             Chunk(5, 100, 50, 100, 1234),
             Report(5, 100),
             Refusal(5, "the log before 100 is gone"),
+            Introduction(bytes(range(32)), "members"),
+            Challenge(bytes(range(32))),
+            Proof(bytes(range(32))),
         )
     ]
     refused = taken = 0
@@ -216,7 +251,7 @@ def test_hostile_bytes_give_frames_or_wire_errors(seed: int) -> None:
             continue
         taken += len(got)
         for frame in got:
-            assert isinstance(frame, Hello | Chunk | Report | Refusal)
+            assert isinstance(frame, FencedFrame)
             assert decode_one(encode_fenced(frame)) == frame
     assert refused
     assert taken

@@ -27,7 +27,9 @@ class Arrivals:
 
     def on_dispatched(self, grown: Grown) -> None:
         """Messages were stored and these queues have grown; hot path."""
-        reads, holds = self._reads, self._holds
+        reads, held = self._reads, self._holds.by_queue
+        if not held and not reads.is_bounding:
+            return
         for queue, begin in grown:
             topic, queue_id = queue.topic, queue.queue_id
             if reads.is_bounding:
@@ -36,7 +38,7 @@ class Arrivals:
                     topic, queue_id, begin, first.position + first.size, queue.end_position
                 ):
                     continue
-            if holds.has_queue(topic, queue_id):
+            if (topic, queue_id) in held:
                 self._tell_soon((topic, queue_id), begin, queue.max_offset)
 
     def on_readable(self, topic: str, queue_id: int, begin: int, end: int) -> None:
@@ -61,9 +63,10 @@ class Arrivals:
     def _wake(self, topic: str, queue_id: int, begin: int, end: int) -> None:
         """Wake the pulls that wait for messages of a queue."""
         holds = self._holds
+        held = holds.by_queue
         queue = self._store.queues.get(topic, queue_id)
         for offset in range(begin, end):
-            if queue is None or not holds.has_queue(topic, queue_id):
+            if queue is None or (topic, queue_id) not in held:
                 return
             entry = queue.entry(offset)
             # A queue that was deleted meanwhile starts again at 0.

@@ -68,8 +68,8 @@ class Holds:
         self._options = options
         self._resume = resume
         self._max_offset = max_offset
-        # Dicts keep the order and allow removal from the middle.
-        self._by_queue: dict[tuple[str, int], dict[Hold, None]] = {}
+        #: The pulls that wait for each queue. Dicts keep the order and allow removal from the middle.
+        self.by_queue: dict[tuple[str, int], dict[Hold, None]] = {}
         self._by_link: dict[Link, _Holder] = {}
         self._count = 0
         self._weight = 0
@@ -109,18 +109,14 @@ class Holds:
         link.complain(f"has a pull that is not held: {count} are held for it, {self._count} in all (limit: {key})")
         return False
 
-    def has_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether any pull waits for a queue."""
-        return (topic, queue_id) in self._by_queue
-
     def find_lowest(self, topic: str, queue_id: int) -> int | None:
         """Return the lowest offset that a pull waits for in a queue; None if no pull does."""
-        holds = self._by_queue.get((topic, queue_id))
+        holds = self.by_queue.get((topic, queue_id))
         return None if holds is None else min([hold.offset for hold in holds])
 
     def park(self, hold: Hold) -> None:
         """Park a pull until it is woken."""
-        self._by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
+        self.by_queue.setdefault((hold.topic, hold.queue_id), {})[hold] = None
         holder = self._by_link.get(hold.link)
         if holder is None:
             holder = self._by_link[hold.link] = _Holder()
@@ -133,7 +129,7 @@ class Holds:
 
     def on_arrival(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
         """A message arrived: wake the pulls that wait for it."""
-        holds = self._by_queue.get((topic, queue_id))
+        holds = self.by_queue.get((topic, queue_id))
         if holds is None:
             return
         woken = [hold for hold in holds if max_offset > hold.offset and (hold.wants is None or hold.wants(tags_code))]
@@ -145,20 +141,20 @@ class Holds:
         Yields after each queue, so that the caller can do other work in between.
         """
         now = asyncio.get_running_loop().time()
-        for key in list(self._by_queue):
-            holds = self._by_queue.get(key)
+        for key in list(self.by_queue):
+            holds = self.by_queue.get(key)
             if holds is None:
                 continue
             if unmatched:
                 end = self._max_offset(*key)
                 self._wake([hold for hold in holds if end > hold.offset], may_hold=True)
-            self._wake([hold for hold in self._by_queue.get(key, ()) if now >= hold.deadline], may_hold=False)
+            self._wake([hold for hold in self.by_queue.get(key, ()) if now >= hold.deadline], may_hold=False)
             yield
 
     def release_all(self) -> None:
         """Answer every pull now, because the broker stops."""
-        for key in list(self._by_queue):
-            self._leave_queue(list(self._by_queue[key]), may_hold=False)
+        for key in list(self.by_queue):
+            self._leave_queue(list(self.by_queue[key]), may_hold=False)
         ready, self._ready = self._ready, deque()
         for holder in self._by_link.values():
             ready.extend(holder.ready)
@@ -176,10 +172,10 @@ class Holds:
     def _leave_queue(self, holds: list[Hold], *, may_hold: bool) -> None:
         """Remove pulls of one queue from it: they no longer wait for a message, only for their turn."""
         key = (holds[0].topic, holds[0].queue_id)
-        queue = self._by_queue[key]
+        queue = self.by_queue[key]
         if len(holds) == len(queue):
             # A message for everybody, of whom there may be very many.
-            del self._by_queue[key]
+            del self.by_queue[key]
         else:
             for hold in holds:
                 del queue[hold]
@@ -239,9 +235,9 @@ class Holds:
         self._weight -= holder.weight
         for hold in holder.holds:
             key = (hold.topic, hold.queue_id)
-            queue = self._by_queue.get(key)
+            queue = self.by_queue.get(key)
             # Not in the queue: it was only waiting for its turn.
             if queue is not None and hold in queue:
                 del queue[hold]
                 if not queue:
-                    del self._by_queue[key]
+                    del self.by_queue[key]

@@ -21,6 +21,7 @@ from eruca._ground.signals import Signal
 from eruca._nameserver.masterships import STALE_MASTER
 from eruca._net.addresses import NameServers
 from eruca._net.caller import Caller
+from eruca._net.guards import Reporter
 from eruca._net.handlers import expect_success
 from eruca._wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_registration
 from eruca._wire.codes import RequestCode, ResponseCode
@@ -32,6 +33,7 @@ from eruca.errors import ErucaError
 log = logging.getLogger(__name__)
 
 _NO_MASTER: Final = ("", "")
+_ACCOUNT_HINT: Final = " (set brokerAccessKey and brokerSecretKey to an account with `broker: true`)"
 # With more topics than this, the body is encoded in a thread.
 _MANY_TOPICS: Final = 2000
 
@@ -66,6 +68,8 @@ class Registration:
         self.master_named: Signal[str, str] = Signal()
         #: Called with reason and epoch if a name server reports that another broker is the master, with a newer epoch.
         self.replaced: Signal[str, int] = Signal()
+        # A rejected broker registers again every few seconds.
+        self._rejections = Reporter(log)
         # Name servers that did not respond the last time; a slave without a master asks them every second.
         self._silent: set[str] = set()
         self._repeating = Repeating(
@@ -142,7 +146,10 @@ class Registration:
         self._silent.discard(address)
         if answer.code != ResponseCode.SUCCESS:
             remark = answer.remark or f"code {answer.code}"
-            log.warning("name server %s rejected the registration: %s", address, remark)
+            hint = _ACCOUNT_HINT if "AclException" in remark else ""
+            self._rejections.report(
+                f"{address} {remark}", f"name server {address} rejected the registration: {remark}{hint}"
+            )
             if epoch is not None and epoch == self._standing.epoch and remark.startswith(STALE_MASTER):
                 self.replaced.tell(remark, _read_epoch(answer))
             return None

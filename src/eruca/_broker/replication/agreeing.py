@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from eruca._broker.options import BrokerOptions
+from eruca._broker.replication.asking import MemberCaller
+from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.proving import Proof, prove
 from eruca._broker.replication.threads import finish_in_thread
 from eruca._broker.standing import Standing
 from eruca._core.replication.epochs import drop_unwritten, last_epoch
+from eruca._core.replication.handshake import SlaveHandshake
 from eruca._core.replication.kinship import Kinship
-from eruca._net.caller import Caller
 from eruca._net.handlers import expect_success
 from eruca._store.lineage.replicalog import ReplicaLog
 from eruca._store.messagestore import MessageStore
@@ -37,12 +39,13 @@ _ASK_MS: Final = 3000
 
 
 class Plan(NamedTuple):
-    """How to open a link: the address, the start position, and the mastership (None: classic)."""
+    """How to open a link: the address, the start position, the mastership (None: classic), and how to authenticate."""
 
     address: str
     position: int
     epoch: int | None
     master_start: int = 0
+    handshake: SlaveHandshake | None = None
 
 
 @dataclass(eq=False)
@@ -52,7 +55,8 @@ class Agreement:
     _options: BrokerOptions
     _standing: Standing
     _store: MessageStore
-    _caller: Caller
+    _caller: MemberCaller
+    _membership: Membership
     #: The log that is copied to. It outlives links, because it remembers what was rejected on the last one.
     replica: ReplicaLog | None = None
     #: Service and HA address of the last known master.
@@ -78,16 +82,19 @@ class Agreement:
         if proof is None:
             if not ha_address:
                 raise NetError("no name server knows the master's HA address")
+            self._membership.approach_java(service)
             position = await self._choose_classic_start(service)
             await self._forget_unwritten()
             return Plan(ha_address, position, None)
         state = proof.state
         self._check_master(state)
+        handshake = self._membership.approach_master(service, can_authenticate=state.authenticates)
         await self._agree(proof)
         assert self.replica is not None
         tail = self.replica.start_from(state.log_start)
         # What the master reports about itself is newer than what name servers know.
-        return Plan(options.ha_master or state.ha_address or ha_address, tail, state.epoch, state.log_start)
+        address = options.ha_master or state.ha_address or ha_address
+        return Plan(address, tail, state.epoch, state.log_start, handshake)
 
     def _check_master(self, state: ReplicationState) -> None:
         """Refuse to follow a broker that is not, or no longer, the master of this name."""
@@ -156,7 +163,7 @@ class Agreement:
         tail = self.replica.start_from(0)
         if tail or not self._options.ha_copy_oldest:
             return tail
-        answer = await self._caller.call(service, make_request(RequestCode.GET_BROKER_RUNTIME_INFO), _ASK_MS)
+        answer = await self._caller.plain.call(service, make_request(RequestCode.GET_BROKER_RUNTIME_INFO), _ASK_MS)
         _, body = decode_answer(RequestCode.GET_BROKER_RUNTIME_INFO, expect_success(answer))
         start, end = _read_bounds(body.table)
         segment_bytes = self._store.options.commitlog_segment_bytes

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from eruca._broker.options import BrokerOptions, BrokerRole
 from eruca._broker.registering.asking import ask_addresses
+from eruca._broker.replication.asking import MemberCaller
 from eruca._broker.replication.members import KnownMembers
 from eruca._broker.replication.proving import Proof, prove
 from eruca._broker.replication.returning import NewerMaster, Returning, is_member, judge_return, refuse_taken_name
@@ -23,7 +24,6 @@ from eruca._core.replication.kinship import Kinship
 from eruca._core.replication.numbering import count_promotion
 from eruca._ground.limits import EPOCH_AHEAD_MAX
 from eruca._net.addresses import NameServers
-from eruca._net.caller import Caller
 from eruca._store.messagestore import MessageStore
 from eruca.errors import ErucaError
 
@@ -61,7 +61,7 @@ class Claims:
     _store: MessageStore
     _members: KnownMembers
     _nameservers: NameServers
-    _caller: Caller
+    _caller: MemberCaller
 
     def __post_init__(self) -> None:
         #: The epoch of a master that a name server reported but no broker proved; 0 if there is none.
@@ -104,7 +104,7 @@ class Claims:
     async def _list_members(self, nameserver: str) -> list[str]:
         name = self._options.name
         try:
-            return list((await ask_addresses(self._caller, nameserver, name, _SURVEY_MS)).values())
+            return list((await ask_addresses(self._caller.plain, nameserver, name, _SURVEY_MS)).values())
         except ErucaError as error:
             log.warning("name server %s did not return the members of %s: %s", nameserver, name, error)
             return []

@@ -67,6 +67,7 @@ from eruca._core.failover.view import (
 from eruca._ground.clock import Clock
 from eruca._ground.repeating import Repeating
 from eruca._net.etcd import EtcdClient, Snapshot, Transaction, open_etcd, split_endpoints
+from eruca._net.etcdgateway import EtcdLogin
 from eruca._wire.names import MASTER_ID
 from eruca.errors import ConfigError, ConnectionLost, ErucaError, EtcdRefused, NetError
 
@@ -93,7 +94,14 @@ async def open_client(options: BrokerOptions) -> EtcdClient:
         raise ConfigError("haMasterAddress and failover=etcd are mutually exclusive", hint="remove one of them")
     # A call that gets no response must leave time for others before the lease expires.
     timeout_s = max(0.25, min(1.0, options.failover_lease_s / 6))
-    return await open_etcd(split_endpoints(options.etcd_endpoints), timeout_s=timeout_s)
+    login = EtcdLogin(
+        user=options.etcd_user,
+        password=options.etcd_password,
+        ca=options.etcd_ca,
+        certificate=options.etcd_certificate,
+        key=options.etcd_key,
+    )
+    return await open_etcd(split_endpoints(options.etcd_endpoints), login=login, timeout_s=timeout_s)
 
 
 class FailoverDriver:

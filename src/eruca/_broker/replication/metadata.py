@@ -17,13 +17,12 @@ from typing import NamedTuple, TypeVar
 
 from eruca._broker.options import FAST_PORT_BELOW, BrokerOptions, BrokerRole
 from eruca._broker.replication.agreeing import FindMaster
-from eruca._broker.replication.asking import ask_state
+from eruca._broker.replication.asking import MemberCaller, ask_state
 from eruca._broker.replication.members import KnownMembers
 from eruca._broker.replication.tables import CopiedTables
 from eruca._broker.standing import Standing
 from eruca._ground.repeating import Repeating
 from eruca._ground.signals import Signal
-from eruca._net.caller import Caller
 from eruca._net.handlers import expect_success
 from eruca._store.messagestore import MessageStore
 from eruca._wire.bodies import (
@@ -73,7 +72,7 @@ class Metadata:
     _store: MessageStore
     _tables: CopiedTables
     _members: KnownMembers
-    _caller: Caller
+    _caller: MemberCaller
     _find_master: FindMaster
 
     def __post_init__(self) -> None:
@@ -205,7 +204,7 @@ class Metadata:
     async def _ask_mode(self, address: str) -> None:
         """Find out whether a Java master waits for slaves: its successor must keep the same promise."""
         try:
-            answer = await self._caller.call(address, make_request(RequestCode.GET_BROKER_CONFIG), _CALL_MS)
+            answer = await self._caller.plain.call(address, make_request(RequestCode.GET_BROKER_CONFIG), _CALL_MS)
             _, options = decode_answer(RequestCode.GET_BROKER_CONFIG, expect_success(answer))
         except ErucaError as error:
             log.debug("cannot read the options of master %s: %s", address, error)

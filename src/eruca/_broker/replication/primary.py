@@ -15,6 +15,7 @@ from typing import Final
 from eruca._broker.options import HA_PORT_ABOVE, LiveOptions
 from eruca._broker.replication.acknowledging import Acknowledgement
 from eruca._broker.replication.lag import LagMeter
+from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.slavelink import SlaveLink
 from eruca._broker.standing import Standing
 from eruca._core.replication.epochs import last_epoch
@@ -22,6 +23,8 @@ from eruca._core.replication.primary import LinkLimits, LogGrew
 from eruca._ground.clock import Clock
 from eruca._ground.limits import HA_FRAME_BYTES_MAX, HA_LINKS_MAX
 from eruca._net.guards import Reporter
+from eruca._net.listening import Listener
+from eruca._net.tls import ServerTls
 from eruca._store.messagestore import MessageStore
 from eruca._store.queues.dispatch import Grown
 from eruca._wire.bodies import SlaveState
@@ -42,6 +45,9 @@ class ReplicationServer:
     _clock: Clock
     _store: MessageStore
     _acknowledgement: Acknowledgement
+    _membership: Membership
+    # None: only plain connections.
+    _tls: ServerTls | None = None
     _links_max: int = HA_LINKS_MAX
 
     def __post_init__(self) -> None:
@@ -49,7 +55,8 @@ class ReplicationServer:
         self.links: list[SlaveLink] = []
         self.reporter = Reporter(log)
         self._numbers = itertools.count(1)
-        self._server: asyncio.Server | None = None
+        # Connections that have sent nothing yet are counted separately, and the oldest makes room for others.
+        self._listener = Listener(self._take_link, self._tls, self.reporter, room=lambda: self._links_max)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_woken = False
         self._is_telling = False
@@ -62,30 +69,32 @@ class ReplicationServer:
     async def start(self) -> None:
         """Listen. Raises ConnectFailed if the port is in use."""
         options = self._options.now
-        self._loop = loop = asyncio.get_running_loop()
-        port = self._standing.port + HA_PORT_ABOVE
+        self._loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._take_link, options.bind_host, port, reuse_address=True)
-        except OSError as error:
+            await self._listener.start(options.bind_host, self._standing.port + HA_PORT_ABOVE)
+        except ConnectFailed as error:
             raise ConnectFailed(
-                f"cannot listen on {options.bind_host}:{port}, the port for slaves: {error.strerror or error}",
+                f"the port for slaves: {error.args[0]}",
                 hint="another process uses the port, which is always listenPort + 1",
             ) from error
 
     def _take_link(self) -> SlaveLink:
         epoch, reads = last_epoch(self._store.lineage.epochs), self._acknowledgement.reads
         return SlaveLink(
-            self, next(self._numbers), self._store.log, reads, self._clock, epoch=epoch, limits=self.make_limits()
+            self,
+            next(self._numbers),
+            self._store.log,
+            reads,
+            self._clock,
+            self._membership,
+            epoch=epoch,
+            limits=self.make_limits(),
         )
 
     async def stop(self) -> None:
         """Close the port and every link."""
-        if self._server is None:
-            return
-        self._server.close()
+        await self._listener.stop()
         self.drop_links("the broker is stopping")
-        await self._server.wait_closed()
-        self._server = None
 
     def drop_links(self, why: str) -> None:
         """Close every link: a mastership starts or ends, and slaves have to agree on their position again."""
@@ -147,6 +156,8 @@ class ReplicationServer:
         if behind > near:
             link.begin_behind()
         kind = "fenced" if link.machine.is_fenced else "classic"
+        if link.account is not None:
+            kind += f", account {link.account}"
         level = logging.DEBUG if self._stuck.get(link.address) == begin else logging.INFO
         log.log(level, "slave %s connected (%s) at position %d, %d bytes behind", link.name, kind, begin, behind)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import zlib
 from typing import Final, NamedTuple
 
-from eruca._broker.replication.asking import ask_state
+from eruca._broker.replication.asking import MemberCaller, ask_state
 from eruca._core.replication.epochs import is_epoch
 from eruca._core.replication.kinship import History, Kinship, choose_check, find_common, judge_kinship
-from eruca._net.caller import Caller
 from eruca._store.lineage.replicationstate import check_epochs
 from eruca._store.messagestore import MessageStore
 from eruca._wire.bodies import ReplicationState
@@ -26,7 +25,7 @@ class Proof(NamedTuple):
     common: int
 
 
-async def prove(caller: Caller, address: str, store: MessageStore, timeout_ms: int = _ASK_MS) -> Proof | None:
+async def prove(caller: MemberCaller, address: str, store: MessageStore, timeout_ms: int = _ASK_MS) -> Proof | None:
     """Ask a broker for its state, and for a checksum that requires our log; return None if it is not an Eruca broker.
 
     Raises ErucaError if it does not respond, or if the response is impossible.

@@ -11,7 +11,7 @@ import logging
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never, cast
+from typing import Any, Final, assert_never, cast
 
 from eruca._broker.options import LiveOptions
 from eruca._broker.replication.agreeing import Agreement, FindMaster
@@ -19,6 +19,7 @@ from eruca._broker.replication.alarm import Alarm
 from eruca._broker.replication.lag import LagMeter
 from eruca._broker.replication.readlimit import ReadLimit
 from eruca._broker.standing import Standing
+from eruca._core.replication.handshake import Open, Send, SlaveHandshake
 from eruca._core.replication.replica import (
     Action,
     Append,
@@ -36,16 +37,20 @@ from eruca._core.replication.replica import (
     Tick,
 )
 from eruca._ground.config import FlushMode
-from eruca._ground.limits import HA_CHECK_BYTES_MAX
+from eruca._ground.limits import HA_CHECK_BYTES_MAX, HA_HANDSHAKE_SECONDS_MAX
 from eruca._ground.repeating import Repeating
+from eruca._net.dialing import dial
+from eruca._net.tls import OutgoingTls
 from eruca._store.flush import GroupCommit
 from eruca._store.lineage.replicalog import ReplicaLog
 from eruca._store.messagestore import MessageStore
 from eruca._wire.bodies import FollowedMaster
+from eruca._wire.handshake import HANDSHAKE_MAGIC
 from eruca._wire.replication import (
     HELLO_MAGIC,
     ChunkDecoder,
     FencedDecoder,
+    FencedFrame,
     Hello,
     LogReport,
     encode_fenced,
@@ -70,15 +75,40 @@ _NEAR_BYTES: Final = 4 * 1024 * 1024
 class MasterLink(asyncio.Protocol):
     """One connection to a master."""
 
-    def __init__(self, follower: Follower, *, fenced: bool) -> None:
+    def __init__(self, follower: Follower, *, fenced: bool, handshake: SlaveHandshake | None) -> None:
+        """With a handshake, the link is fenced."""
         self._follower = follower
+        self._handshake = handshake
+        # A fenced link begins with it, unless the handshake did.
+        self._opening = HELLO_MAGIC
         self._decoder: FencedDecoder | ChunkDecoder = FencedDecoder() if fenced else ChunkDecoder()
         self._transport: asyncio.Transport | None = None
-        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[str] = loop.create_future()
+        # Done when the master has authenticated, or the link has ended.
+        self._proved: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
+        """Store the transport, and introduce this slave."""
         self._transport = cast(asyncio.Transport, transport)
+        if self._handshake is not None:
+            self.write(HANDSHAKE_MAGIC + encode_fenced(self._handshake.introduction))
+
+    async def authenticate(self) -> None:
+        """Wait until both sides have authenticated, if there is a handshake. Raises ConnectFailed."""
+        if self._handshake is None:
+            return
+        try:
+            first: set[asyncio.Future[Any]] = {self._proved, self.ended}
+            await asyncio.wait(first, timeout=HA_HANDSHAKE_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.end("this broker no longer follows a master")
+            raise
+        if not self._proved.done():
+            self.end(f"no answer within {HA_HANDSHAKE_SECONDS_MAX:g} s")
+        if self.ended.done():
+            raise ConnectFailed(f"authentication with the master failed: {self.ended.result()}")
+        self._handshake, self._opening = None, b""
 
     def data_received(self, data: bytes) -> None:
         """Handle data from the master; there is one report, however many chunks the data has."""
@@ -89,16 +119,33 @@ class MasterLink(asyncio.Protocol):
         except WireError as error:
             self.end(f"the master sent invalid data: {error}")
             return
-        if frames:
+        if self._handshake is not None:
+            self._shake(cast(list[FencedFrame], frames))
+        elif frames:
             self._follower.on_frames(frames)
+
+    def _shake(self, frames: list[FencedFrame]) -> None:
+        assert self._handshake is not None
+        for frame in frames:
+            for action in self._handshake.handle(frame):
+                if isinstance(action, Send):
+                    self.write(encode_fenced(action.frame))
+                elif isinstance(action, Open):
+                    self._proved.set_result(None)
+                else:
+                    self.end(action.reason)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report that the connection was lost."""
         if not self.ended.done():
             self.ended.set_result(str(exc) if exc else "the master closed the connection")
 
+    def greet(self, hello: Hello) -> None:
+        """Open a fenced link."""
+        self.write(self._opening + encode_fenced(hello))
+
     def write(self, data: bytes) -> None:
-        """Send a report or a hello."""
+        """Send data, unless the connection is closing."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
@@ -121,6 +168,8 @@ class Follower:
     _reads: ReadLimit
     _agreement: Agreement
     _find_master: FindMaster
+    # How it connects to the master; None: without TLS.
+    _tls: OutgoingTls | None = None
 
     def __post_init__(self) -> None:
         self._following = Repeating(
@@ -241,20 +290,23 @@ class Follower:
         assert self._loop is not None
         plan = await self._agreement.prepare(self._find_master)
         self._reads.cut(plan.position)
-        host, _, port = plan.address.rpartition(":")
+        is_fenced = plan.epoch is not None
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                _, link = await self._loop.create_connection(
-                    lambda: MasterLink(self, fenced=plan.epoch is not None), host.strip("[]"), int(port)
-                )
-        except (OSError, ValueError, OverflowError, TimeoutError) as error:
-            why = "no answer" if isinstance(error, TimeoutError) else str(error)
+            # The port for slaves of a Java broker never uses TLS.
+            tls, handshake = self._tls if is_fenced else None, plan.handshake
+            link = await dial(
+                lambda: MasterLink(self, fenced=is_fenced, handshake=handshake), plan.address, tls, _CONNECT_SECONDS
+            )
+        except ConnectFailed as error:
+            why = error.args[0]
             raise ConnectFailed(f"cannot connect to the master's port for slaves at {plan.address}: {why}") from error
+        await link.authenticate()
         self._link = link
         self._epoch = plan.epoch or 0
         self._lag.forget()
         self._is_lag_noted = False
-        kind = "fenced" if plan.epoch is not None else "classic"
+        kind = "fenced" if is_fenced else "classic"
+        kind += ", authenticated" if handshake is not None else ""
         log.log(
             logging.DEBUG if self._is_failing else logging.INFO,
             "connected to the master at %s (%s), the log continues at %d",
@@ -300,7 +352,7 @@ class Follower:
                     self._replica.copy(position, data)
             case SendHello(epoch, position):
                 if self._link is not None:
-                    self._link.write(HELLO_MAGIC + encode_fenced(self._make_hello(epoch, position)))
+                    self._link.greet(self._make_hello(epoch, position))
             case Close(reason):
                 if self._link is not None:
                     self._link.end(reason)

@@ -12,11 +12,13 @@ from eruca._broker.options import LiveOptions
 from eruca._broker.registering.registration import Registration
 from eruca._broker.replication.acknowledging import Acknowledgement
 from eruca._broker.replication.agreeing import Agreement
+from eruca._broker.replication.asking import MemberCaller
 from eruca._broker.replication.claims import Claims
 from eruca._broker.replication.copies import BrokerCopies
 from eruca._broker.replication.failover import FailoverDriver
 from eruca._broker.replication.masteraddress import MasterAddress
 from eruca._broker.replication.members import KnownMembers, MembersTable, open_members
+from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.metadata import Metadata
 from eruca._broker.replication.meters import ReplicationMeter
 from eruca._broker.replication.primary import ReplicationServer
@@ -30,6 +32,7 @@ from eruca._ground.clock import Clock
 from eruca._net.caller import Caller
 from eruca._net.etcd import EtcdClient
 from eruca._net.handlers import Handlers
+from eruca._net.tls import OutgoingTls, ServerTls
 from eruca._store.flush import GroupCommit
 from eruca._store.messagestore import MessageStore
 from eruca._store.tables.saving import TableSaver
@@ -53,24 +56,31 @@ class Replication:
         services: Services,
         tables: CopiedTables,
         known: MembersTable,
+        membership: Membership,
         etcd: EtcdClient | None,
+        *,
+        port_tls: ServerTls | None = None,
+        outgoing_tls: OutgoingTls | None = None,
     ) -> None:
         """`services` and `tables` are what a role change starts, stops and copies; `known` are the members the store
-        has met before; with `etcd` the members elect their master.
+        has met before, `membership` how they authenticate; with `etcd` the members elect their master.
         """
         given, reads = options.now, acknowledgement.reads
         #: The known members.
         self.members = members = KnownMembers(options, standing, known, reads.snapshot)
         saver.add("members", open_members(store.disk, store.paths.config), members.snapshot)
         members.changed.listen(partial(saver.mark, "members"))
-        claims = Claims(given, standing, store, members, registration.nameservers, caller)
+        asking = MemberCaller(caller, membership)
+        claims = Claims(given, standing, store, members, registration.nameservers, asking)
         #: The address of the master, and what is copied from it: the log, and the tables.
         self.master = master = MasterAddress(given, standing)
-        agreement = Agreement(given, standing, store, caller)
-        self.follower = follower = Follower(options, standing, store, group_commit, reads, agreement, master.find)
-        self.metadata = metadata = Metadata(given, standing, store, tables, members, caller, master.find)
+        agreement = Agreement(given, standing, store, asking, membership)
+        self.follower = follower = Follower(
+            options, standing, store, group_commit, reads, agreement, master.find, outgoing_tls
+        )
+        self.metadata = metadata = Metadata(given, standing, store, tables, members, asking, master.find)
         #: Sends the log to slaves.
-        self.server = server = ReplicationServer(options, standing, clock, store, acknowledgement)
+        self.server = server = ReplicationServer(options, standing, clock, store, acknowledgement, membership, port_tls)
         #: The role of this broker.
         self.roles = roles = Roles(
             given,
@@ -93,9 +103,20 @@ class Replication:
             self.failover = FailoverDriver(given, standing, clock, roles, copies, etcd, acknowledgement.gate)
         #: Reports the replication state.
         self.state = state = StateHandlers(
-            options, standing, store, acknowledgement, tables, members, claims, master, server, follower, roles
+            options,
+            standing,
+            store,
+            acknowledgement,
+            tables,
+            members,
+            claims,
+            master,
+            server,
+            follower,
+            roles,
+            membership,
         )
-        changes = RoleHandlers(given, standing, store, caller, claims, roles, self.failover, state.describe)
+        changes = RoleHandlers(given, standing, store, asking, claims, roles, self.failover, state.describe)
         #: Handles requests of other brokers and tools.
         self.handlers: tuple[Handlers, ...] = (state, changes)
         self._reads = reads

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from eruca._broker.replication.alarm import Alarm
+from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.readlimit import ReadLimit
+from eruca._core.replication import handshake
 from eruca._core.replication.primary import (
     Action,
     Blocked,
@@ -31,13 +33,16 @@ from eruca._core.replication.primary import (
     Tick,
 )
 from eruca._ground.clock import Clock
+from eruca._net.certificates import read_fingerprint
 from eruca._store.log.commitlog import CommitLog
+from eruca._wire.handshake import Introduction, Proof
 from eruca._wire.replication import (
     Hello,
     LogReport,
     Refusal,
     Report,
     SlaveDecoder,
+    SlaveFrame,
     encode_chunk_head,
     encode_fenced,
     encode_fenced_head,
@@ -70,6 +75,7 @@ class SlaveLink(asyncio.Protocol):
         commitlog: CommitLog,
         reads: ReadLimit,
         clock: Clock,
+        membership: Membership,
         *,
         epoch: int,
         limits: LinkLimits,
@@ -83,11 +89,17 @@ class SlaveLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._decoder = SlaveDecoder()
         self._alarm = Alarm(self._tick)
+        self._membership = membership
+        self._handshake = membership.expect_slave(self._loop.time())
+        # Nothing that the slave sends counts before.
+        self._is_admitted = False
         self._epoch = epoch
         # Links are numbered: a slave that reconnects is another link.
         self.number = number
         self.peer = "?"
         self.peer_host = "?"
+        #: SHA-256 fingerprint of the slave's certificate, in lower-case hex; None without TLS or a certificate.
+        self.certificate: str | None = None
         self.limits = limits
         self.machine = PrimaryLink(
             self.limits,
@@ -112,6 +124,9 @@ class SlaveLink(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer_host, self.peer = str(address[0]), f"{address[0]}:{address[1]}"
+        self.certificate = read_fingerprint(transport)
+        if self.certificate is not None:
+            self._handshake = self._membership.expect_slave(self._loop.time(), self.certificate)
         if refusal := self._server.refuse_link():
             self._server.reporter.report(self.peer_host, f"{self.peer} may not copy the log: {refusal}")
             self._ended = refusal
@@ -130,13 +145,26 @@ class SlaveLink(asyncio.Protocol):
         except WireError as error:
             self.end(f"it sent invalid data: {error}")
             return
+        if not self._is_admitted:
+            frames = self._authenticate(frames)
         if len(frames) == 1:
-            self.handle(_read_frame(frames[0]))
+            self._take(frames[0])
             return
         for frame, following in itertools.zip_longest(frames, frames[1:]):
             if following is not None and type(frame) is type(following) and not isinstance(frame, Hello):
                 continue
-            self.handle(_read_frame(frame))
+            self._take(frame)
+
+    def _take(self, frame: SlaveFrame) -> None:
+        match frame:
+            case LogReport(position):
+                self.handle(ReportReceived(position))
+            case Report(epoch, position):
+                self.handle(ReportReceived(position, epoch))
+            case Hello():
+                self.handle(HelloReceived(frame))
+            case Introduction() | Proof():
+                self._shake(frame)
 
     def pause_writing(self) -> None:
         """The slave reads too slowly."""
@@ -149,6 +177,41 @@ class SlaveLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the slave."""
         self._forget(str(exc) if exc else "it closed the connection")
+
+    # -- the handshake -----------------------------------------------------------------------------------------------
+
+    def _authenticate(self, frames: list[SlaveFrame]) -> list[SlaveFrame]:
+        """Take the messages of the handshake, and return those that come after it."""
+        for number, frame in enumerate(frames):
+            is_handshake = isinstance(frame, Introduction | Proof)
+            self._shake(frame)
+            if self._is_admitted:
+                return frames[number + is_handshake :]
+        return []
+
+    def _shake(self, frame: SlaveFrame) -> None:
+        event: handshake.MasterEvent
+        match frame:
+            case Introduction(_, account):
+                event = handshake.Introduced(frame, self._membership.find_secret(account, self.certificate))
+            case Proof():
+                event = frame
+            case _:
+                event = handshake.Unproven()
+        self._do_handshake(event)
+
+    def _do_handshake(self, event: handshake.MasterEvent) -> None:
+        if self._ended or self._transport is None:
+            return
+        for action in self._handshake.handle(event, self._loop.time()):
+            match action:
+                case handshake.Send(frame):
+                    self._transport.write(encode_fenced(frame))
+                case handshake.Open():
+                    self._is_admitted = True
+                case handshake.Close(reason):
+                    self.end(reason)
+        self._arm()
 
     # -- the state machine -------------------------------------------------------------------------------------------
 
@@ -237,18 +300,19 @@ class SlaveLink(asyncio.Protocol):
     def _arm(self) -> None:
         """Set the timer for the state machine; firing too early does no harm."""
         if not self._ended:
-            self._alarm.set(self.machine.wake_at)
+            self._alarm.set(min(self.machine.wake_at, self._handshake.wake_at))
 
     def _tick(self) -> None:
+        self._do_handshake(handshake.Tick())
         self.handle(Tick())
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def end(self, reason: str) -> None:
-        """Close the link; a fenced slave is told why."""
+        """Close the link; an Eruca is told why."""
         if self._ended or self._transport is None:
             return
-        if self.machine.is_fenced:
+        if self._decoder.is_fenced:
             self._transport.write(encode_fenced(Refusal(self._epoch, reason)))
             self._transport.close()
             # A slave that does not read would keep the connection open forever.
@@ -284,6 +348,11 @@ class SlaveLink(asyncio.Protocol):
         return hello.address if hello is not None and hello.address else self.peer
 
     @property
+    def account(self) -> str | None:
+        """The account with which the slave has authenticated; None if it has not."""
+        return self._handshake.account
+
+    @property
     def position(self) -> int:
         """The position that the slave has reached."""
         return max(0, self.machine.confirmed)
@@ -300,13 +369,3 @@ class SlaveLink(asyncio.Protocol):
     def begin_behind(self) -> None:
         """The slave starts with much to copy."""
         self._is_behind = True
-
-
-def _read_frame(frame: LogReport | Hello | Report) -> Event:
-    match frame:
-        case LogReport(position):
-            return ReportReceived(position)
-        case Report(epoch, position):
-            return ReportReceived(position, epoch)
-        case Hello():
-            return HelloReceived(frame)

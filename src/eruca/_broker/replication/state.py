@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from eruca._broker.options import BrokerOptions, LiveOptions
 from eruca._broker.refusals import refuse
 from eruca._broker.replication.acknowledging import Acknowledgement
-from eruca._broker.replication.asking import seal
+from eruca._broker.replication.asking import MemberCaller, seal
 from eruca._broker.replication.claims import Claims
 from eruca._broker.replication.failover import FailoverDriver
 from eruca._broker.replication.masteraddress import MasterAddress
 from eruca._broker.replication.members import KnownMembers
+from eruca._broker.replication.membership import Membership
 from eruca._broker.replication.primary import ReplicationServer
 from eruca._broker.replication.proving import prove
 from eruca._broker.replication.replica import Follower
@@ -24,7 +25,6 @@ from eruca._broker.replication.tables import CopiedTables
 from eruca._broker.standing import Standing
 from eruca._core.replication.numbering import count_promotion
 from eruca._ground.limits import EPOCH_AHEAD_MAX, EPOCH_MAX, HA_CHECK_BYTES_MAX
-from eruca._net.caller import Caller
 from eruca._net.handlers import HandlerTable, Reply, Request
 from eruca._store.messagestore import MessageStore
 from eruca._wire.bodies import EpochStart, FollowedMaster, ReplicationState, encode_json
@@ -53,6 +53,7 @@ class StateHandlers:
     _server: ReplicationServer
     _follower: Follower
     _roles: Roles
+    _membership: Membership
 
     def register(self, table: HandlerTable) -> None:
         """Register the handler."""
@@ -80,6 +81,7 @@ class StateHandlers:
         members.meet([slave.address for slave in slaves if slave.fenced])
         return ReplicationState(
             address=standing.address,
+            authenticates=self._membership.can_authenticate,
             broker_id=standing.broker_id,
             broker_name=options.name,
             check_crc=check_crc,
@@ -128,7 +130,7 @@ class RoleHandlers:
     _options: BrokerOptions
     _standing: Standing
     _store: MessageStore
-    _caller: Caller
+    _caller: MemberCaller
     _claims: Claims
     _roles: Roles
     # None where an operator decides.

@@ -140,6 +140,8 @@ class Drafting:
     def choose_queue(self, header: AnySendHeader, config: TopicConfig) -> int:
         """Return the queue that a request names, or any if it leaves the choice to the broker."""
         queue_id = header.queue_id
+        if 0 <= queue_id < config.write_queue_nums:
+            return queue_id
         most = max(config.write_queue_nums, config.read_queue_nums)
         if queue_id >= most:
             refuse(

@@ -73,7 +73,7 @@ class Balance:
         self._asked = NAME_SERVERS
         self._lock = asyncio.Lock()
         self._sharing = Repeating(
-            f"the sharing of queues in group {group}",
+            f"the assignment of queues in group {group}",
             self._share,
             lambda: self._interval_s,
             at_once=True,
@@ -111,16 +111,16 @@ class Balance:
                 except NoRoute as error:
                     # If it appears later, all its messages were sent while the group was listening.
                     self.first_seen.setdefault(topic, frozenset())
-                    log.debug("%s is not shared now: %s", topic, error)
+                    log.debug("the queues of %s are not assigned now: %s", topic, error)
                 except ErucaError as error:
                     self._session.outages.report(
-                        log, self._asked, error, "the queues of %s could not be shared now: %s", topic, error
+                        log, self._asked, error, "the queues of %s could not be assigned now: %s", topic, error
                     )
                     self.unsettled[topic] = str(error)
                     all_well = False
                 except Exception as error:
                     # For example in a user's strategy. Without this, no queue would ever be assigned again.
-                    log.exception("the queues of %s could not be shared now", topic)
+                    log.exception("the queues of %s could not be assigned now", topic)
                     self.unsettled[topic] = repr(error)
                     all_well = False
             if not self.unsettled:
@@ -135,9 +135,9 @@ class Balance:
         except TimeoutError:
             reasons = "; ".join([f"{topic}: {reason}" for topic, reason in self.unsettled.items()])
             log.warning(
-                "group %s has started without all its queues, it goes on trying (%s)",
+                "group %s has started without all its queues, and keeps trying (%s)",
                 self._group,
-                reasons or f"the brokers do not answer within {seconds:.0f} s",
+                reasons or f"the brokers did not answer within {seconds:.0f} s",
             )
 
     async def _balance_topic(self, topic: str) -> bool:
@@ -167,7 +167,7 @@ class Balance:
         taken = [queue for queue, answer in answers if answer is Taken.OURS]
         owned.update(taken)
         if failed := [queue for queue, answer in answers if answer is Taken.FAILED]:
-            self.unsettled[topic] = f"where to begin is not known for {len(failed)} of {len(everything)} queues"
+            self.unsettled[topic] = f"the start offset is not known for {len(failed)} of {len(everything)} queues"
         if change.added or change.dropped:
             log.info("group %s has %d of %d queues of %s", self._group, len(owned), len(everything), topic)
         if taken:
@@ -200,7 +200,7 @@ class Balance:
         """Ask any broker of the topic for the members of the group; it must have received our heartbeat first."""
         addresses = [by_id.get(MASTER_ID) or next(iter(by_id.values())) for by_id in route.brokers.values()]
         random.shuffle(addresses)
-        failure: ErucaError = NetError(f"no broker of {route.topic} is there now")
+        failure: ErucaError = NetError(f"no broker of {route.topic} is reachable now")
         for address in addresses:
             self._asked = address
             try:

@@ -57,7 +57,7 @@ class Discovery:
         try:
             await self._look()
         except ErucaError as error:
-            log.warning("topics that match cannot be found yet: %s", error)
+            log.warning("matching topics cannot be looked up yet: %s", error)
 
     def start(self) -> None:
         """List the topics periodically."""
@@ -101,7 +101,7 @@ class Discovery:
             session.routes.watch(topic)
 
     def _remove(self, topic: str) -> None:
-        log.info("topic %s is gone and not consumed any more", topic)
+        log.info("topic %s is gone and no longer consumed", topic)
         del self.found[topic]
         self._subscriptions.pop(topic, None)
         self._balance.first_seen.pop(topic, None)

@@ -75,7 +75,7 @@ class Inbox:
         return self._first_offset if found is None else found
 
     def finish(self, offset: int) -> bool:
-        """Mark a message as done; False when it is not here any more."""
+        """Mark a message as done; False when it is no longer here."""
         done = self.process.finish(offset)
         self.changed.set()
         return done

@@ -25,7 +25,7 @@ async def introduce(
             route = await session.routes.get(topic)
         except ErucaError as error:
             if not topic.startswith(RETRY_PREFIX):
-                log.warning("nothing can be consumed of %s yet: %s", topic, error)
+                log.warning("nothing can be consumed from %s yet: %s", topic, error)
             continue
         if subscription.kind == SQL92:
             await _check_expression(session, group, route, subscription)

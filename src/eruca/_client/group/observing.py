@@ -26,7 +26,7 @@ class ConsumeHook(Protocol):
     def before_consume(self, messages: list[Message]) -> object:
         """Called before a handler begins; the return value is passed to `after_consume`."""
 
-    def after_consume(self, messages: list[Message], outcome: Outcome, spent_ms: int, begun: object) -> None:
+    def after_consume(self, messages: list[Message], outcome: Outcome, seconds: float, begun: object) -> None:
         """Called after the handler has ended."""
 
 
@@ -100,10 +100,10 @@ class ConsumeObserver:
         begun = [self._tell_before(hook, messages) for hook in self.hooks]
         started = time.monotonic()
         outcome = await self._call(work, messages)
-        spent_ms = round((time.monotonic() - started) * 1000)
+        seconds = time.monotonic() - started
         for hook, note in zip(self.hooks, begun, strict=True):
             try:
-                hook.after_consume(messages, outcome, spent_ms, note)
+                hook.after_consume(messages, outcome, seconds, note)
             except Exception:
                 log.exception("a hook failed after consuming")
         return outcome

@@ -151,8 +151,8 @@ class LocalOffsets:
         except OSError:
             lock.close()
             raise ConfigError(
-                f"another broadcast consumer of group {self.group} on this machine is {self._owner}",
-                hint='give each process a name of its own: options=ClientOptions(instance="...")',
+                f"another broadcast consumer of group {self.group} on this machine runs as {self._owner}",
+                hint='give each process its own name: options=ClientOptions(instance="...")',
             ) from None
         self._lock = lock
         self._offsets = self._load()
@@ -164,7 +164,7 @@ class LocalOffsets:
             except FileNotFoundError:
                 continue
             except (OSError, ErucaError) as error:
-                log.warning("%s cannot be read, its backup is tried: %s", path, error)
+                log.warning("%s cannot be read, trying its backup: %s", path, error)
         return {}
 
     async def read(self, queue: MessageQueue) -> int | None:

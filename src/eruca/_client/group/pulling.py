@@ -153,7 +153,7 @@ class Puller:
         kept = await self._find_kept(inbox.queue)
         if kept is not None and kept < inbox.next_offset:
             offset = inbox.next_offset
-            log.warning("the master of %s is %s now: going on at %d and not at %d", inbox.queue, address, kept, offset)
+            log.warning("the master of %s is %s now: continuing at %d, not at %d", inbox.queue, address, kept, offset)
             inbox.move(kept)
 
     async def _has_last(self, inbox: Inbox, address: str) -> bool:
@@ -194,7 +194,7 @@ class Puller:
     def _take(self, inbox: Inbox, pulled: Pulled) -> None:
         if pulled.status is PullStatus.ILLEGAL_OFFSET:
             log.warning(
-                "queue %s has no offset %d (it has %d to %d): going on at %d",
+                "queue %s has no offset %d (it has %d to %d): continuing at %d",
                 inbox.queue,
                 inbox.next_offset,
                 pulled.min_offset,
@@ -233,7 +233,7 @@ class Puller:
             elif isinstance(error, NetError):
                 await session.routes.refresh(inbox.queue.topic)
         except ErucaError as other:
-            log.debug("and that could not be helped: %s", other)
+            log.debug("the recovery failed too: %s", other)
         await asyncio.sleep(spread(self._error_pause_s, 0.5))
 
     def _report(self, inbox: Inbox, error: ErucaError) -> None:
@@ -261,7 +261,7 @@ async def find_source(
     if server is None:
         raise ConnectFailed(
             f"broker {queue.broker_name} has no filter server for {queue.topic}",
-            hint="start one (`eruca filterserver`); the broker takes as many as filterServerNums says",
+            hint="start one (`eruca filterserver`); the broker accepts up to filterServerNums of them",
         )
     await session.uploads.ensure(server, group, queue.topic, wanted.name, wanted.module)
     return server, PULL_CLASS_FILTER

@@ -1,4 +1,4 @@
-"""Sending messages back: to be delivered again later, or to become dead letters."""
+"""What a consumer sends: messages back to the broker, to be delivered again or as dead letters, and replies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import random
 from datetime import timedelta
 
+from eruca._client.group.replying import Replies
 from eruca._client.produce.outgoing import DELAY_LEVELS_MS
 from eruca._client.produce.sending import Parcel, Sender
 from eruca._client.session.routes import Route
@@ -27,7 +28,7 @@ from eruca._wire.properties import (
     encode_properties,
 )
 from eruca._wire.record import Record
-from eruca.errors import ErucaError, NoRoute
+from eruca.errors import ClientClosed, ErucaError, NoRoute
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +42,26 @@ class Redelivery:
     """Sends messages of one group back to the broker."""
 
     def __init__(self, session: Session, group: str, max_deliveries: int) -> None:
-        self._session = session
+        self.session = session
         self._group = group
         # As the protocol counts: deliveries after the first.
         self._retries_max = max_deliveries - 1
         self._sender = Sender(session, INNER_PRODUCER_GROUP)
+        self._replies: Replies | None = None
+        self._is_closed = False
+
+    @property
+    def replies(self) -> Replies:
+        """What sends the replies of the consumer. Raises ClientClosed."""
+        if self._is_closed:
+            raise ClientClosed("the consumer that received the request is closed", hint="reply before it closes")
+        if self._replies is None:
+            self._replies = Replies(self.session, self._group)
+        return self._replies
+
+    def close(self) -> None:
+        """Send no more replies: the consumer leaves its session."""
+        self._is_closed = True
 
     async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
         """Have a message delivered again after a delay level: 0 is the broker's choice, below 0 makes it a dead letter.
@@ -56,23 +72,21 @@ class Redelivery:
         try:
             await self._ask_broker(record, queue, level)
         except ErucaError as error:
-            log.warning("message %s could not be given back, it is sent again: %s", _name(record), error)
+            log.warning("message %s could not be sent back, sending a copy instead: %s", _name(record), error)
             times = self._retries_max if level < 0 else record.reconsume_times + 1
             await self.send_again(record, times, delay_level=level or RETRY_LEVEL_FIRST + record.reconsume_times)
         if level < 0 or record.reconsume_times >= self._retries_max:
             self._log_burial(record, record.reconsume_times + 1)
         else:
-            # A damaged or hostile record may contain any number of deliveries.
-            level = max(1, min(level or RETRY_LEVEL_FIRST + record.reconsume_times, len(DELAY_LEVELS_MS)))
-            pause = timedelta(milliseconds=DELAY_LEVELS_MS[level - 1]).total_seconds()
+            level, delay = find_delay(record, level)
             what = _describe(record, record.reconsume_times + 1)
-            log.info("%s is not done: again in %.0f s (delay level %d by default)", what, pause, level)
+            log.info("%s is not done: again in %.0f s (delay level %d by default)", what, delay.total_seconds(), level)
 
     def _log_burial(self, record: Record, delivery: int) -> None:
-        log.warning("%s is given up: dead letter topic %s", _describe(record, delivery), DLQ_PREFIX + self._group)
+        log.warning("%s becomes a dead letter in %s", _describe(record, delivery), DLQ_PREFIX + self._group)
 
     async def _ask_broker(self, record: Record, queue: MessageQueue, level: int) -> None:
-        address = self._session.routes.require_address(queue.broker_name)
+        address = self.session.routes.require_address(queue.broker_name)
         header = SendBackHeader(
             offset=record.position,
             group=self._group,
@@ -82,7 +96,7 @@ class Redelivery:
             unit_mode=False,
             max_reconsume_times=self._retries_max,
         )
-        await self._session.calls.send_back(address, header, _TIMEOUT_MS)
+        await self.session.calls.send_back(address, header, _TIMEOUT_MS)
 
     async def send_again(self, record: Record, times: int, *, delay_level: int = 0) -> None:
         """Send a copy to the retry topic of the group; after the last delivery the broker makes it a dead letter."""
@@ -104,7 +118,7 @@ class Redelivery:
             reconsume_times=times,
             max_reconsume_times=self._retries_max,
         )
-        route: Route = await self._session.routes.get(topic)
+        route: Route = await self.session.routes.get(topic)
         if not route.write_queues:
             raise NoRoute(f"the retry topic {topic} has no queue that can be written to")
         await self._sender.send(parcel, random.choice(route.write_queues), _TIMEOUT_MS)
@@ -121,12 +135,19 @@ class Redelivery:
             try:
                 await self.send_back(record, queue, level)
             except ErucaError as error:
-                log.error("message %s cannot be given back now, tried again: %s", _name(record), error)
+                log.error("message %s cannot be sent back now, retrying: %s", _name(record), error)
             except Exception:
-                log.exception("message %s cannot be given back now, tried again", _name(record))
+                log.exception("message %s cannot be sent back now, retrying", _name(record))
             else:
                 return
             await asyncio.sleep(pause_s)
+
+
+def find_delay(record: Record, level: int) -> tuple[int, timedelta]:
+    """Return the delay level of the next delivery, and its default time; 0 leaves the level to the broker."""
+    # A damaged or hostile record may contain any number of deliveries.
+    level = max(1, min(level or RETRY_LEVEL_FIRST + record.reconsume_times, len(DELAY_LEVELS_MS)))
+    return level, timedelta(milliseconds=DELAY_LEVELS_MS[level - 1])
 
 
 def _describe(record: Record, delivery: int) -> str:

@@ -1,19 +1,22 @@
-"""Settling individual messages: done, deliver later, or dead letter."""
+"""Settling individual messages: done, deliver later, or dead letter; and replying to them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.redelivery import Redelivery
 from eruca._client.message import Message
+from eruca._client.produce.outgoing import Receipt
+from eruca._ground.durations import Duration
 from eruca.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
 
 class Settlement:
-    """Takes the acknowledgements for messages of one queue. They have no effect after the queue is lost."""
+    """Takes acknowledgements and replies for messages of one queue. Acknowledging does nothing once it is lost."""
 
     def __init__(
         self, inbox: Inbox, redelivery: Redelivery, *, broadcast: bool = False, in_order: bool = False
@@ -30,11 +33,7 @@ class Settlement:
 
     async def retry(self, message: Message, delay_level: int) -> None:
         """Have a message delivered again later; a level below 0 makes it a dead letter. Raises ErucaError."""
-        if self._in_order and delay_level >= 0:
-            raise ConfigError(
-                "a single message of an ordered queue cannot be retried: those behind it would overtake it",
-                hint="raise an exception or return Outcome.LATER: what is not acknowledged is tried again in order",
-            )
+        check_retry(delay_level, in_order=self._in_order)
         inbox, record = self._inbox, message.record
         if inbox.dropped or not inbox.process.is_open(message.offset):
             return
@@ -45,3 +44,24 @@ class Settlement:
         else:
             await self._redelivery.send_back(record, inbox.queue, delay_level)
         inbox.finish(message.offset)
+
+    async def reply(
+        self,
+        message: Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        timeout: Duration | None,
+    ) -> Receipt:
+        """Reply to a message. Raises ErucaError."""
+        return await self._redelivery.replies.send(message, body, tags, keys, properties, timeout)
+
+
+def check_retry(delay_level: int, *, in_order: bool) -> None:
+    """Raise ConfigError if a single message cannot be retried; a level below 0 makes it a dead letter instead."""
+    if in_order and delay_level >= 0:
+        raise ConfigError(
+            "a single message of an ordered queue cannot be retried: those behind it would overtake it",
+            hint="raise an exception or return Outcome.LATER: what is not acknowledged is tried again in order",
+        )

@@ -11,6 +11,7 @@ from eruca._client.group.pulling import peek
 from eruca._client.group.settings import Start
 from eruca._client.session.calls import Calls
 from eruca._client.session.session import Session
+from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import ConsumeFromWhere, MessageQueue
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.record import Record
@@ -28,6 +29,7 @@ _SEARCH_S_MAX = 30.0
 def describe_start(start: Start) -> ConsumeFromWhere:
     """Return the start as heartbeats carry it. Raises ConfigError for anything else."""
     if isinstance(start, datetime):
+        to_epoch_ms("start", start)  # it must have a time zone
         return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
     if start == "earliest":
         return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -65,7 +67,7 @@ class StartOffsets:
         """Log that the start offset of a queue cannot be determined now."""
         session = self._session
         server = session.routes.find_address(queue.broker_name) or queue.broker_name
-        session.outages.report(log, server, error, "where to begin in %s cannot be found now: %s", queue, error)
+        session.outages.report(log, server, error, "the start offset of %s cannot be determined now: %s", queue, error)
 
     async def _find_new(self, queue: MessageQueue, *, is_new: bool) -> int:
         calls = self._session.calls
@@ -73,7 +75,7 @@ class StartOffsets:
         if is_new or self._start == "earliest":
             return await calls.find_min_offset(address, queue)
         if isinstance(self._start, datetime):
-            time_ms = round(self._start.timestamp() * 1000)
+            time_ms = to_epoch_ms("start", self._start)
             return await find_offset_since(calls, address, self._offsets.group, queue, time_ms)
         return await calls.find_max_offset(address, queue)
 
@@ -89,7 +91,9 @@ async def find_offset_since(calls: Calls, address: str, group: str, queue: Messa
         async with asyncio.timeout(_SEARCH_S_MAX):
             return await _search(calls, address, group, queue, time_ms)
     except TimeoutError:
-        raise CallTimeout(f"broker {address} led us through {queue} for {_SEARCH_S_MAX:.0f} s and to no end") from None
+        raise CallTimeout(
+            f"the search for a start time in {queue} on broker {address} did not end within {_SEARCH_S_MAX:.0f} s"
+        ) from None
 
 
 async def _search(calls: Calls, address: str, group: str, queue: MessageQueue, time_ms: int) -> int:

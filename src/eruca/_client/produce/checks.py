@@ -86,7 +86,7 @@ class CheckAnswers:
     def answer(self, session: Session, address: str, header: CheckTransactionHeader, record: Record) -> None:
         """Check the outcome of a half message, and report it to the broker at `address`."""
         if len(self._tasks) >= _CHECKS_WAITING_MAX:
-            log.warning("too many transactions are asked about at once; %s has to ask again", address)
+            log.warning("too many transaction checks at once; %s has to ask again", address)
             return
         task = session.spawn(self._answer(session, address, header, record))
         self._tasks.add(task)

@@ -56,7 +56,7 @@ def choose_queue(shard: str | None, queue: MessageQueue | None, selector: Select
     if not given:
         return None
     if given > 1:
-        raise MessageIllegal("shard, queue and selector each choose the queue", hint="give one of them")
+        raise MessageIllegal("shard, queue and selector each choose the queue", hint="pass one of them")
     if shard is not None:
         text = read_text("shard", shard)
         return lambda queues: choose_by_shard(queues, text)

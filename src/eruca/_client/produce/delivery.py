@@ -10,19 +10,20 @@ from typing import Protocol
 
 from eruca._client.meters import SendMeter
 from eruca._client.produce.choosing import QueueChooser, Selector, explain_not_writable
+from eruca._client.produce.history import History, describe_try
 from eruca._client.produce.outgoing import Receipt, SendStatus
 from eruca._client.produce.sending import Parcel, Sender, read_receipt
-from eruca._client.session.routes import Route
+from eruca._client.session.routes import NAME_SERVERS, Route
 from eruca._client.session.session import Session
 from eruca._ground.backoff import Backoff
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.names import MASTER_ID
 from eruca.errors import (
-    CallTimeout,
     ConnectFailed,
     ErucaError,
     NetError,
+    NoRoute,
     RequestRefused,
     SendFailed,
     TooManyCalls,
@@ -30,6 +31,10 @@ from eruca.errors import (
 )
 
 log = logging.getLogger(__name__)
+
+# How long a send takes at most: longer than the restart of a broker. And how long a try waits for its answer.
+TIMEOUT_S = 30.0
+TRY_TIMEOUT_S = 3.0
 
 # The pause before a message is sent again to a broker that failed, or before its route is looked up again.
 _RETRIES = Backoff(0.075, 1.0)
@@ -39,18 +44,8 @@ _LEFT_S_MIN = 0.02
 _LOOKS = Backoff(0.1, 0.5)
 # Answers from a broker that does not have the topic or is no longer the master. Another one may have taken over.
 _MISLED_CODES = frozenset({int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.SERVICE_NOT_AVAILABLE)})
-# Refusals that do not change within seconds.
-_LASTING_CODES = frozenset(
-    {
-        int(ResponseCode.NO_PERMISSION),
-        int(ResponseCode.NO_BUYER_ID),
-        int(ResponseCode.NOT_IN_CURRENT_UNIT),
-    }
-)
 # At most this many retries of a message that is stored but not synced, unless `retries` is given.
 _COPIES_MAX = 2
-# An error lists at most this many failed tries.
-_TOLD_MAX = 20
 _REPLY_CODES = frozenset({int(RequestCode.SEND_REPLY_MESSAGE), int(RequestCode.SEND_REPLY_MESSAGE_V2)})
 
 
@@ -61,72 +56,9 @@ class SendHook(Protocol):
         """Called when a message is about to be sent."""
 
     def after_send(
-        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
     ) -> None:
         """Called with a `receipt` on success, an `error` on failure, and neither if it was sent one way."""
-
-
-class _History:
-    """The outcome of the tries to deliver one parcel."""
-
-    # These are class attributes: nearly every parcel is stored on its first try, and then none of them is set.
-    tries = 0
-    # Tries that were stored, but not on every disk or slave the broker requires.
-    copies = 0
-    # How often it waited for a master. A message that was not accepted meanwhile does not count as a try.
-    pauses = 0
-    failure: ErucaError | None = None
-    # Descriptions of the last tries.
-    told: tuple[str, ...] = ()
-    # The last failure that was not a timeout. It explains more: the final try often has hardly any time left.
-    reason = ""
-    # Brokers that would refuse the message again.
-    refused_by: frozenset[str] = frozenset()
-
-    def add(self, queue: MessageQueue, error: ErucaError) -> None:
-        """Record a failed try."""
-        self.tries += 1
-        self.failure = error
-        self._tell(_describe(queue, error))
-        if not isinstance(error, CallTimeout):
-            self.reason = self.told[-1]
-        if isinstance(error, RequestRefused) and error.code in _LASTING_CODES:
-            self.refused_by |= {queue.broker_name}
-
-    def add_copy(self, queue: MessageQueue, receipt: Receipt) -> None:
-        """Record a try that was stored, but not synced as the broker's mode requires."""
-        self.tries += 1
-        self.copies += 1
-        self.failure = None
-        self._tell(f"{queue.broker_name}: {receipt.status.value}")
-
-    def add_pause(self, why: str, error: ErucaError | None = None) -> None:
-        """Record a wait for a master."""
-        self.failure = error or self.failure
-        if self.pauses:
-            self.told = self.told[:-1]  # the previous pause of the same outage
-        self._tell(why)
-
-    def _tell(self, text: str) -> None:
-        self.told = (*self.told[1 - _TOLD_MAX :], text)
-
-    def is_refused_everywhere(self, route: Route, choose: Selector | None) -> bool:
-        """Return whether every broker that may store the message refused it for a lasting reason."""
-        if not self.refused_by:
-            return False
-        return choose is not None or all(queue.broker_name in self.refused_by for queue in route.write_queues)
-
-    def explain(self, topic: str, timeout_ms: float) -> SendFailed:
-        """Return the error for a message that was not stored."""
-        tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
-        told = list(self.told) or [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
-        error = SendFailed(
-            f"the message for {topic} was not stored after {tries}: {self.reason or told[-1]}",
-            told,
-            retryable=self.failure is None or self.failure.retryable,
-        )
-        error.__cause__ = self.failure
-        return error
 
 
 class Delivery:
@@ -168,7 +100,7 @@ class Delivery:
         if route is None:
             route = await self.find_route(parcel.topic, deadline)
             left_ms = (deadline - loop.time()) * 1000
-        history = _History()
+        history = History()
         last: MessageQueue | None = None
         receipt: Receipt | None = None
         while history.tries < self._tries_max:
@@ -179,10 +111,12 @@ class Delivery:
                 continue
             queue = self._pick(route, choose, last)
             if history.tries or history.pauses:
-                left_ms = (deadline - loop.time()) * 1000
+                # A slow broker gets more time after each silence, so that it stores few copies.
+                left_ms = min((deadline - loop.time()) * 1000, self._try_timeout_ms * 2**history.silences)
+            else:
+                left_ms = min(left_ms, self._try_timeout_ms)
             if left_ms <= 0:
                 break
-            left_ms = min(left_ms, self._try_timeout_ms)
             try:
                 if self._is_timed:
                     receipt = await self._try_timed(parcel, queue, left_ms)
@@ -190,7 +124,7 @@ class Delivery:
                     receipt = read_receipt(await self.sender.begin(parcel, queue, left_ms), parcel, queue)
             except (NetError, RequestRefused, WireError) as error:
                 if _is_between_masters(route, queue, error, choose) and loop.time() < deadline:
-                    history.add_pause(_describe(queue, error), error)
+                    history.add_pause(describe_try(queue, error), error)
                     route = await self._look_again(parcel.topic, route, history, deadline)
                     continue
                 history.add(queue, error)
@@ -254,12 +188,12 @@ class Delivery:
             failure = error
             raise
         finally:
-            spent_ms = round((loop.time() - started) * 1000)
+            seconds = loop.time() - started
             if receipt is not None or failure is not None:  # neither: it was cancelled
                 # A message that every broker would refuse is not a fault of this one.
                 is_fault = failure is not None and _may_retry(parcel, failure)
-                self._chooser.faults.update(queue.broker_name, spent_ms, is_fault, self._now_ms())
-                self._tell_after(parcel, queue, receipt, failure, spent_ms)
+                self._chooser.faults.update(queue.broker_name, round(seconds * 1000), is_fault, self._now_ms())
+                self._tell_after(parcel, queue, receipt, failure, seconds)
         return receipt
 
     async def find_route(self, topic: str, deadline: float) -> Route:
@@ -269,10 +203,14 @@ class Delivery:
         """
         failures = 0
         last: ErucaError | None = None
+        outages = self._session.outages
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
-                    return await self._session.routes.get_for_send(topic)
+                    route = await self._session.routes.get_for_send(topic)
+                if failures:
+                    outages.end(f"topic {topic}")
+                return route
             except TimeoutError:
                 if last is not None:  # it explains more than a timeout would
                     raise last from None
@@ -284,6 +222,9 @@ class Delivery:
                 failures += 1
                 if not error.retryable or failures >= self._tries_max:
                     raise
+                # The error itself comes after the whole timeout, so the log says at once what is waited for.
+                server = f"topic {topic}" if isinstance(error, NoRoute) else NAME_SERVERS
+                outages.report(log, server, error, "the route of %s was not found: %s", topic, error)
                 if not await _rest(_RETRIES.after(failures), deadline):
                     raise
 
@@ -293,7 +234,7 @@ class Delivery:
         route: Route,
         queue: MessageQueue,
         failure: ErucaError,
-        history: _History,
+        history: History,
         deadline: float,
         choose: Selector | None,
     ) -> Route:
@@ -314,7 +255,7 @@ class Delivery:
         except (ErucaError, TimeoutError):
             return route  # there is nothing better than the old one
 
-    async def _look_again(self, topic: str, route: Route, history: _History, deadline: float) -> Route:
+    async def _look_again(self, topic: str, route: Route, history: History, deadline: float) -> Route:
         """Wait a moment and look up the route again: a slave may become the master soon."""
         if not route.write_queues:
             history.add_pause(f"no broker of {topic} has a master now")
@@ -332,11 +273,11 @@ class Delivery:
                 log.exception("a hook failed before a send")
 
     def _tell_after(
-        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, spent_ms: int
+        self, parcel: Parcel, queue: MessageQueue, receipt: Receipt | None, error: ErucaError | None, seconds: float
     ) -> None:
         for hook in self._hooks:
             try:
-                hook.after_send(parcel, queue, receipt, error, spent_ms)
+                hook.after_send(parcel, queue, receipt, error, seconds)
             except Exception:
                 log.exception("a hook failed after a send")
 
@@ -383,8 +324,3 @@ def _is_between_masters(route: Route, queue: MessageQueue, error: ErucaError, ch
         return False
     is_refused = isinstance(error, RequestRefused) and error.code == ResponseCode.SERVICE_NOT_AVAILABLE
     return is_refused or isinstance(error, ConnectFailed)
-
-
-def _describe(queue: MessageQueue, error: ErucaError) -> str:
-    # A refusal already names the broker; a network error names only the address.
-    return str(error) if isinstance(error, RequestRefused) else f"{queue.broker_name}: {error}"

@@ -126,7 +126,7 @@ class Engine:
                 await self.window.wait_empty()
         except TimeoutError:
             self._is_closing = True
-            log.warning("producer %s is closed while %d sends are under way", self.group, self.window.count)
+            log.warning("producer %s is closed while %d sends are in progress", self.group, self.window.count)
         session = self._take_session()
         if session is None:  # another task closed it meanwhile
             return
@@ -229,7 +229,7 @@ class Engine:
             if not isinstance(error, TimeoutError):
                 raise
             raise SendFailed(
-                f"the message for {parcel.topic} was not sent: too much is under way for {timeout_ms} ms",
+                f"the message for {parcel.topic} was not sent: no room in the send window for {timeout_ms} ms",
                 [],
                 hint="raise in_flight_max or bytes_in_flight_max, or send less at once",
             ) from None
@@ -243,15 +243,7 @@ class Engine:
 
     def end_span(self, operation: Operation | None, receipt: Receipt | None, error: BaseException | None) -> None:
         """End the span of a send, if it has one."""
-        telemetry, session = self.packer.telemetry, self.held
-        if operation is None or telemetry is None:
-            return
-        if receipt is None or session is None:
-            telemetry.end_send(operation, error=error)
-            return
-        address = session.routes.find_address(receipt.queue.broker_name)
-        queue_id, message_id = receipt.queue.queue_id, receipt.message_id
-        telemetry.end_send(operation, server=address or "", queue_id=queue_id, message_id=message_id)
+        self.packer.end_span(self.held, operation, receipt, error)
 
     # -- requests from brokers ---------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import msgspec
 from eruca._ground.config import StoreOptions, parse_delay_levels
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.properties import (
     DELAY,
@@ -118,9 +119,9 @@ def build_properties(
             raise TypeError(f"properties must be a dict, not {type(properties).__name__}: {properties!r:.80}")
         for name, value in properties.items():
             if name in RESERVED:
-                raise MessageIllegal(f"the property {name} has a meaning of its own", hint="choose another name")
+                raise MessageIllegal(f"the property name {name} is reserved", hint="choose another name")
             if not name or not value:
-                raise MessageIllegal(f"the property {name!r} has no name or no value")
+                raise MessageIllegal(f"the property {name!r} has an empty name or value")
             try:
                 parts.append("\x01".join((name, value)))
             except TypeError:
@@ -139,15 +140,15 @@ def build_properties(
 
 def _check_text(text: str, count: int) -> None:
     if text.count("\x01") != count or text.count("\x02") != count - 1:
-        raise MessageIllegal("tags, keys or a property hold a separator character (0x01 or 0x02)")
+        raise MessageIllegal("tags, keys or a property contain a separator character (0x01 or 0x02)")
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
-        raise MessageIllegal("tags, keys or a property hold a lone surrogate, which no encoding can write") from None
+        raise MessageIllegal("tags, keys or a property contain a lone surrogate, which cannot be encoded") from None
     if size > PROPERTIES_BYTES_MAX:
         raise MessageIllegal(
             f"tags, keys and properties have {size} bytes, at most {PROPERTIES_BYTES_MAX} are allowed",
-            hint="put what is long into the body",
+            hint="put long values into the body",
         )
 
 
@@ -169,7 +170,7 @@ def join_keys(keys: str | Iterable[str]) -> str:
         raise TypeError(f"keys must be a str or several of them, not {type(keys).__name__}: {keys!r:.80}") from error
     if joined.count(_BLANK) >= len(found) > 0:
         wrong = next(key for key in found if _BLANK in key)
-        raise MessageIllegal(f"the key {wrong!r} has a blank, which separates keys")
+        raise MessageIllegal(f"the key {wrong!r} contains a space, which separates keys")
     return joined
 
 
@@ -207,7 +208,7 @@ def describe_delay(
     given = {"delay": delay, "delay_level": delay_level, "timer": timer}
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
-        raise MessageIllegal(f"{' and '.join(names)} exclude each other", hint="give one of them")
+        raise MessageIllegal(f"{' and '.join(names)} are mutually exclusive", hint="pass one of them")
     if timer is not None:
         return _describe_timer(timer)
     level = 0
@@ -256,6 +257,4 @@ def _describe_timer(timer: Duration | datetime) -> dict[str, str]:
     """Return the property that asks a broker's timer for a delay, or for a time of delivery."""
     if not isinstance(timer, datetime):
         return {TIMER_DELAY_MS: str(round(to_seconds("timer", timer) * 1000))}
-    if timer.tzinfo is None:
-        raise MessageIllegal(f"timer={timer}: the moment has no time zone", hint="datetime.now(UTC) + ... has one")
-    return {TIMER_DELIVER_MS: str(max(0, round(timer.timestamp() * 1000)))}
+    return {TIMER_DELIVER_MS: str(max(0, to_epoch_ms("timer", timer)))}

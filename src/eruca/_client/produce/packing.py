@@ -10,8 +10,18 @@ from typing import Any
 from eruca._client.arguments import check_count
 from eruca._client.namespaces import wrap
 from eruca._client.produce.batching import build_batches
-from eruca._client.produce.outgoing import Outgoing, build_properties, check_body, check_flag, join_keys, read_text
+from eruca._client.produce.outgoing import (
+    Outgoing,
+    Receipt,
+    build_properties,
+    check_body,
+    check_flag,
+    join_keys,
+    read_text,
+)
 from eruca._client.produce.sending import Parcel
+from eruca._client.session.session import Session
+from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._observe.telemetry import Operation, Telemetry
 from eruca._wire.compression import compress
 from eruca._wire.ids import UniqueIds
@@ -21,6 +31,9 @@ from eruca._wire.sysflag import COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_Z
 from eruca.errors import ConfigError, ErucaError, MessageIllegal
 
 Body = bytes | bytearray | memoryview
+
+# The smallest body that is compressed by default.
+COMPRESS_FROM = 4096
 
 COMPRESSIONS = {"zlib": COMPRESSION_ZLIB, "lz4": COMPRESSION_LZ4, "zstd": COMPRESSION_ZSTD}
 # A larger body is compressed in a thread, because it would block the event loop and so delay heartbeats.
@@ -37,10 +50,10 @@ class Packer:
         namespace: str,
         group: str,
         *,
-        compress_from: int | None,
-        compression: str,
-        compression_level: int,
-        message_bytes_max: int,
+        compress_from: int | None = COMPRESS_FROM,
+        compression: str = "zlib",
+        compression_level: int = 5,
+        message_bytes_max: int = MESSAGE_BODY_BYTES_MAX,
         serializer: Callable[[Any], Body] | None = None,
         own: Mapping[str, str] | None = None,
     ) -> None:
@@ -141,6 +154,20 @@ class Packer:
             self._topics.clear()
         self._topics[topic] = wrapped
         return wrapped
+
+    def end_span(
+        self, session: Session | None, operation: Operation | None, receipt: Receipt | None, error: BaseException | None
+    ) -> None:
+        """End the span of a send, if it has one."""
+        telemetry = self.telemetry
+        if operation is None or telemetry is None:
+            return
+        if receipt is None or session is None:
+            telemetry.end_send(operation, error=error)
+            return
+        address = session.routes.find_address(receipt.queue.broker_name)
+        queue_id, message_id = receipt.queue.queue_id, receipt.message_id
+        telemetry.end_send(operation, server=address or "", queue_id=queue_id, message_id=message_id)
 
     def _start_span(
         self, topic: str, described: list[dict[str, str]], own: Mapping[str, str], body_bytes: int | None

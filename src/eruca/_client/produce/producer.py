@@ -12,25 +12,23 @@ from eruca._client.message import Message
 from eruca._client.namespaces import check_own_group, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.produce.choosing import QueueChooser, Selector, choose_queue
-from eruca._client.produce.delivery import SendHook
+from eruca._client.produce.delivery import TIMEOUT_S, TRY_TIMEOUT_S, SendHook
 from eruca._client.produce.engine import Engine, SendSettings
 from eruca._client.produce.lingering import Lingering
 from eruca._client.produce.once import MARK_SPACE
 from eruca._client.produce.outgoing import Outgoing, Receipt, describe_delay
-from eruca._client.produce.packing import Packer
-from eruca._client.produce.requests import choose_reply_queue, describe_reply, describe_request
+from eruca._client.produce.packing import COMPRESS_FROM, Packer
+from eruca._client.produce.requests import pack_reply
 from eruca._client.produce.sending import Parcel
 from eruca._client.produce.window import Window
 from eruca._client.session.session import Session
-from eruca._client.stopping import Client
+from eruca._client.stopping import Client, describe_client
 from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
-from eruca._wire.codes import RequestCode
 from eruca._wire.names import DEFAULT_PRODUCER_GROUP, check_group
 from eruca._wire.properties import ERUCA_ONCE, TIMER_DEL_UNIQKEY
-from eruca.errors import RequestTimeout
 from eruca.serializers import Serializer
 
 
@@ -44,9 +42,10 @@ class Producer(Client):
     beyond that, `send` waits for its turn.
 
     A send that fails because of the network, a missing route or an unavailable broker is retried with back-off until
-    `timeout`. `retries` is the maximum number of tries after the first; by default only `timeout` limits them.
-    `try_timeout` applies to each try. Without it, a broker that does not answer uses up the whole timeout. With it, a
-    message may be stored twice if a broker is slow.
+    `timeout`. `retries` is the maximum number of tries after the first; by default only `timeout` limits them. A try
+    that is not answered within `try_timeout` is repeated, and each such repetition may take twice as long as the last
+    one. A broker that was only slow stores the message more than once then. With `try_timeout=None` a try has all the
+    time that is left.
 
     With `idempotent=True`, a message that is sent again because its answer was lost is stored only once. In that case
     the retry goes to the same queue. If the message was already stored, its receipt has an empty `offset_id` and the
@@ -65,13 +64,13 @@ class Producer(Client):
         *,
         group: str = "eruca",
         options: ClientOptions | None = None,
-        timeout: Duration = 3.0,
-        try_timeout: Duration | None = None,
+        timeout: Duration = TIMEOUT_S,
+        try_timeout: Duration | None = TRY_TIMEOUT_S,
         retries: int | None = None,
         retry_when_not_synced: bool = False,
         idempotent: bool = False,
         avoid_slow_brokers: bool = False,
-        compress_from: int | None = 4096,
+        compress_from: int | None = COMPRESS_FROM,
         compression: str = "zlib",
         compression_level: int = 5,
         message_bytes_max: int = MESSAGE_BODY_BYTES_MAX,
@@ -124,8 +123,7 @@ class Producer(Client):
         self._lingering = Lingering(self._engine, linger_s, message_bytes_max) if linger_s else None
 
     def __repr__(self) -> str:
-        nameservers = self.options.nameservers
-        return f"<{type(self).__name__} group={self.group!r} nameservers={nameservers!r} {self._engine.state}>"
+        return describe_client(self, self.group, self.options.nameservers, self._engine.state)
 
     @property
     def _is_started(self) -> bool:
@@ -335,39 +333,25 @@ class Producer(Client):
         selector: Selector | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
+        listener_timeout: Duration | None = 3.0,
     ) -> Message:
         """Send a message, wait until one of its consumers replies, and return the reply.
 
-        `timeout` covers the request and the reply. Raises RequestTimeout, and the errors of `send`.
+        `timeout` covers the request and the reply. If no connected consumer subscribes to the topic for
+        `listener_timeout`, this raises NoListener instead of waiting for the whole timeout. Brokers are asked about
+        that when a reply takes long. With None they are not asked. The request is stored in any case, so a consumer
+        that comes later receives it. Raises RequestTimeout, and the errors of `send`.
         """
         engine = self._engine
-        session = engine.session
         timeout_ms = engine.find_timeout_ms(timeout)
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        correlation_id, reply = engine.requests.open()
-        is_sent = False
-        try:
-            extra = describe_request(session, correlation_id, timeout_ms)
-            choose = choose_queue(shard, queue, selector)
-            wrapped = engine.packer.find_topic(topic)
-            async with asyncio.timeout_at(deadline):
-                route = await engine.require_delivery().find_route(wrapped, deadline)
-                await engine.requests.prepare(session, route)
-                parcel = engine.packer.pack(session.unique_ids, topic, body, tags, keys, properties, flag, True, extra)
-                if len(parcel.body) >= engine.packer.compress_from:
-                    await engine.compress(parcel)
-                await engine.post(parcel, choose, timeout_ms)
-                is_sent = True
-                return await reply
-        except TimeoutError:
-            what = f"request {correlation_id} of topic {topic} within {timeout_ms} ms"
-            if not is_sent:
-                raise RequestTimeout(f"could not send {what}") from None
-            raise RequestTimeout(
-                f"nobody replied to {what}", hint="is a consumer of the topic running that replies?"
-            ) from None
-        finally:
-            engine.requests.close(correlation_id)
+        patience_s = None if listener_timeout is None else to_seconds("listener_timeout", listener_timeout)
+        choose = choose_queue(shard, queue, selector)
+
+        def pack(extra: Mapping[str, str]) -> Parcel:
+            ids = engine.session.unique_ids
+            return engine.packer.pack(ids, topic, body, tags, keys, properties, flag, True, extra)
+
+        return await engine.requests.ask(engine, topic, pack, choose, timeout_ms, patience_s)
 
     async def reply(
         self,
@@ -381,18 +365,16 @@ class Producer(Client):
     ) -> Receipt:
         """Reply to a message that was sent with `request`, by a client in any language.
 
-        Raises MessageIllegal if the message is not a request, and SendFailed if its sender is gone.
+        `message.reply` does the same without a producer. Raises MessageIllegal if the message is not a request, and
+        SendFailed if its sender is gone.
         """
         engine = self._engine
         check_type("request", request, Message)
-        topic, extra = describe_reply(request)
         timeout_ms = engine.find_timeout_ms(timeout)
-        parcel = engine.packer.pack(engine.session.unique_ids, topic, body, tags, keys, properties, 0, True, extra)
-        parcel.topic = topic  # without a namespace
-        parcel.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
+        parcel, choose = pack_reply(engine.packer, engine.session, request, body, tags, keys, properties)
         if len(parcel.body) >= engine.packer.compress_from:
             await engine.compress(parcel)
-        return await engine.post(parcel, lambda queues: choose_reply_queue(queues, request), timeout_ms)
+        return await engine.post(parcel, choose, timeout_ms)
 
     async def _linger(
         self, parcel: Parcel, choose: Selector | None, wait: bool, timeout_ms: int, *, goes_alone: bool

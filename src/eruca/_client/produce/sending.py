@@ -79,7 +79,7 @@ class Sender:
         address = self.find_address(queue)
         session = self._session
         link = session.caller.find_link(address)
-        if link is None or session.calls.credentials is not None or parcel.max_reconsume_times is not None:
+        if link is None or session.caller.credentials is not None or parcel.max_reconsume_times is not None:
             return session.calls.call(address, self._build(parcel, queue), max(1, round(timeout_ms)))
         opaque, answer = link.calls.begin(timeout_ms / 1000)
         link.send(self._encode(parcel, queue, 0, opaque))
@@ -93,7 +93,7 @@ class Sender:
         address = self.find_address(queue)
         session = self._session
         link = session.caller.find_link(address)
-        if link is None or session.calls.credentials is not None:
+        if link is None or session.caller.credentials is not None:
             await session.calls.notify(address, self._build(parcel, queue))
             link = session.caller.find_link(address)
         else:
@@ -116,7 +116,7 @@ class Sender:
     def _explain_unknown(self, queue: MessageQueue) -> ConnectFailed:
         known = self._session.routes.list_brokers()
         if queue.broker_name in known:
-            return ConnectFailed(f"broker {queue.broker_name} has no master now", hint="it may come back by itself")
+            return ConnectFailed(f"broker {queue.broker_name} has no master now", hint="it may come back on its own")
         names = ", ".join(sorted(known)) or "none"
         return ConnectFailed(f"no name server knows a broker {queue.broker_name}", hint=f"known brokers: {names}")
 

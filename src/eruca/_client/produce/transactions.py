@@ -16,6 +16,7 @@ from typing import Any
 
 from eruca._client.arguments import check_callable, check_count
 from eruca._client.message import Message
+from eruca._client.options import ClientOptions
 from eruca._client.produce.checks import (
     FLAGS,
     CheckAnswers,
@@ -26,16 +27,21 @@ from eruca._client.produce.checks import (
     end_transaction,
 )
 from eruca._client.produce.choosing import Selector, choose_queue
+from eruca._client.produce.delivery import TIMEOUT_S, TRY_TIMEOUT_S, SendHook
 from eruca._client.produce.outgoing import Receipt, SendStatus
+from eruca._client.produce.packing import COMPRESS_FROM
 from eruca._client.produce.producer import Producer
 from eruca._client.produce.sending import Parcel
+from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_seconds
+from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.headers import EndTransactionHeader
 from eruca._wire.ids import decode_offset_id
 from eruca._wire.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRAN_MSG
 from eruca._wire.sysflag import TRANSACTION_PREPARED, set_transaction
 from eruca.errors import ErucaError, MessageIllegal, SendFailed
+from eruca.serializers import Serializer
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +95,48 @@ class TransactionalProducer(Producer):
         *,
         check: Callable[[Message], Decided],
         checks_max: int = 8,
-        **others: Any,
+        group: str = "eruca",
+        options: ClientOptions | None = None,
+        timeout: Duration = TIMEOUT_S,
+        try_timeout: Duration | None = TRY_TIMEOUT_S,
+        retries: int | None = None,
+        retry_when_not_synced: bool = False,
+        idempotent: bool = False,
+        avoid_slow_brokers: bool = False,
+        compress_from: int | None = COMPRESS_FROM,
+        compression: str = "zlib",
+        compression_level: int = 5,
+        message_bytes_max: int = MESSAGE_BODY_BYTES_MAX,
+        linger: Duration = 0,
+        in_flight_max: int = 8192,
+        bytes_in_flight_max: int = 64 * 1024 * 1024,
+        serializer: Serializer | None = None,
+        hooks: Iterable[SendHook] = (),
+        trace: bool | str = False,
+        clock: Clock | None = None,
     ) -> None:
-        super().__init__(nameservers, **others)
+        super().__init__(
+            nameservers,
+            group=group,
+            options=options,
+            timeout=timeout,
+            try_timeout=try_timeout,
+            retries=retries,
+            retry_when_not_synced=retry_when_not_synced,
+            idempotent=idempotent,
+            avoid_slow_brokers=avoid_slow_brokers,
+            compress_from=compress_from,
+            compression=compression,
+            compression_level=compression_level,
+            message_bytes_max=message_bytes_max,
+            linger=linger,
+            in_flight_max=in_flight_max,
+            bytes_in_flight_max=bytes_in_flight_max,
+            serializer=serializer,
+            hooks=hooks,
+            trace=trace,
+            clock=clock,
+        )
         check_callable("check", check)
         self._checks = CheckAnswers(self._engine, check, check_count("checks_max", checks_max))
         self._engine.answer_check = self._checks.answer

@@ -22,7 +22,7 @@ from eruca._client.pull.member import PullMember
 from eruca._client.pull.membership import OnQueues, PullMembership
 from eruca._client.pull.queuereading import PullResult
 from eruca._client.session.session import Session
-from eruca._client.stopping import Client, describe_client
+from eruca._client.stopping import Client, describe_client, find_state
 from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._wire.bodies import MessageQueue
@@ -72,9 +72,8 @@ class PullConsumer(Client):
         options: ClientOptions | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
-        check_own_group(group, DEFAULT_CONSUMER_GROUP)
+        self.group = check_own_group(group, DEFAULT_CONSUMER_GROUP)
         describe_start(start)  # raises now instead of later
-        self.group = wrap(self.options.namespace, group)
         subscriptions, patterns = make_subscriptions(subscribe, self.options.namespace, 0)
         self._watched = {wrap(self.options.namespace, check_topic(topic)): tell for topic, tell in watch.items()}
         if self._watched and (subscriptions or patterns):
@@ -90,7 +89,7 @@ class PullConsumer(Client):
             offsets=offsets,
         )
         # What the session and the messages see; it holds everything that users do not call.
-        self._member = PullMember(self.group, settings, subscriptions, patterns)
+        self._member = PullMember(wrap(self.options.namespace, group), settings, subscriptions, patterns)
         self._auto_commit = auto_commit
         self._poll_batch = check_count("poll_batch", poll_batch, at_most=_POLL_COUNT_MAX)
         self._decode = deserializer
@@ -101,8 +100,9 @@ class PullConsumer(Client):
         namespace = self.options.namespace
         topics = {queue.topic: None for queue in self._member.inboxes} | self._member.subscriptions
         shown = [unwrap(namespace, topic) for topic in topics]
-        shown += [repr(known.pattern.pattern) for known in self._member.patterns]
-        return describe_client(self, unwrap(namespace, self.group), shown, was_closed=self._ended.is_set())
+        shown += [known.pattern.pattern for known in self._member.patterns]
+        state = find_state(is_started=self._is_started, was_closed=self._ended.is_set())
+        return describe_client(self, self.group, self.options.nameservers, state, shown)
 
     # -- coming and going --------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class PullConsumer(Client):
             member.membership.session.check_loop()
             return
         is_member = member.is_subscribed
-        session = Session.acquire(self.options, consumer_group=self.group if is_member else "", clock=self._clock)
+        session = Session.acquire(self.options, consumer_group=member.group if is_member else "", clock=self._clock)
         self._ended.clear()
         member.started_ms = session.clock.now_ms()
         # The broker keeps the newest of several versions.
@@ -130,7 +130,7 @@ class PullConsumer(Client):
             member.patterns,
             self._watched,
             settings,
-            make_offsets(session, self.group, broadcast=settings.broadcast, directory=settings.offsets.directory),
+            make_offsets(session, member.group, broadcast=settings.broadcast, directory=settings.offsets.directory),
             member,
             auto_commit=self._auto_commit,
             decode=self._decode,

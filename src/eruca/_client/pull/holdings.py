@@ -1,4 +1,4 @@
-"""The queues a pull consumer has: what was fetched ahead of them, what was handed out, and what may be committed."""
+"""The queues of a pull consumer: what was fetched ahead, what was handed out, and what may be committed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class PullInbox(Inbox):
         # Fetched ahead, not handed out yet.
         self.ready: deque[Record] = deque()
         self.is_in_turn = False
-        # The first offset that the latest poll handed out; the next poll, or a commit, says that it is done.
+        # The first offset that the latest poll handed out; the next poll, or a commit, marks it as done.
         self.unfinished: int | None = None
-        # The position as it was committed last.
+        # The last committed position.
         self.written = offset
 
     @property
@@ -43,7 +43,7 @@ class PullInbox(Inbox):
 
     @property
     def done_offset(self) -> int:
-        """What a crash must repeat begins here."""
+        """The offset to continue at after a crash: everything before it is done."""
         return self.position if self.unfinished is None else min(self.unfinished, self.position)
 
 
@@ -68,18 +68,19 @@ class Holdings:
         self._decode = decode
         self._puller = Puller(session, group, flow, self._deliver, flags=PULL_LITE, has_room=lambda: self._has_room)
         self._cached_max = flow.cached_max
-        # What was fetched ahead, without that of paused queues: nobody takes it, and it must not starve the others.
+        # What was fetched ahead, except for paused queues: nothing takes those messages, and they must not starve the
+        # others.
         self._cached = 0
         self._pauses = Pauses()
         # Queues that have messages ready, the one whose turn it is first.
         self._turns: deque[PullInbox] = deque()
-        # What the latest poll handed out is of these.
+        # The queues whose messages the latest poll handed out.
         self._handed: set[PullInbox] = set()
         self._arrived = asyncio.Event()
         self._is_fetching = False
-        # Not ours any more, but not committed yet.
+        # No longer ours, but not committed yet.
         self._leaving: set[PullInbox] = set()
-        # Commits go one after the other, so that an older position never overtakes a newer one.
+        # One commit at a time, so that an older position never overtakes a newer one.
         self._committing = asyncio.Lock()
 
     @property
@@ -89,7 +90,7 @@ class Holdings:
     # -- queues ------------------------------------------------------------------------------------------------------
 
     def add(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullInbox:
-        """Have a queue from now on, and go on at an offset."""
+        """Add a queue and start at an offset."""
         inbox = self.inboxes[queue] = PullInbox(queue, subscription, offset)
         inbox.paused = self._pauses.covers(queue)
         if self._is_fetching:
@@ -97,7 +98,7 @@ class Holdings:
         return inbox
 
     def remove(self, queue: MessageQueue) -> PullInbox | None:
-        """Have a queue no more; what was fetched ahead of it is forgotten."""
+        """Remove a queue and drop what was fetched ahead from it."""
         inbox = self.inboxes.pop(queue, None)
         if inbox is None:
             return None
@@ -111,15 +112,15 @@ class Holdings:
         return inbox
 
     def move(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at another offset of a queue of ours."""
+        """Continue at another offset of one of our queues."""
         before = self.remove(queue)
         assert before is not None
         inbox = self.add(queue, before.subscription, offset)
-        # Whatever is committed now: it is this position that counts.
+        # Whatever was committed before, this position counts now.
         inbox.written = -1
 
     def start_fetching(self) -> None:
-        """Fetch ahead from now on; who only pulls by hand never needs it."""
+        """Start fetching ahead. A consumer that only calls `pull` never needs it."""
         if not self._is_fetching:
             self._is_fetching = True
             for inbox in self.inboxes.values():
@@ -129,7 +130,7 @@ class Holdings:
         inbox.task = asyncio.get_running_loop().create_task(self._puller.run(inbox))
 
     async def stop_fetching(self) -> None:
-        """Pull nothing more, and wake whoever waits for messages."""
+        """Stop pulling, and wake the task that waits for messages."""
         self._is_fetching = False
         tasks = [inbox.task for inbox in self.inboxes.values() if inbox.task is not None]
         for task in tasks:
@@ -138,12 +139,12 @@ class Holdings:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def pause(self, queues: Iterable[MessageQueue] | None) -> None:
-        """Hand out nothing of these queues (of all), and fetch nothing more."""
+        """Hand out nothing from these queues (default: all), and stop fetching from them."""
         self._pauses.pause(queues)
         self._follow_pauses()
 
     def resume(self, queues: Iterable[MessageQueue] | None) -> None:
-        """The opposite of `pause`."""
+        """Undo `pause`."""
         self._pauses.resume(queues)
         self._follow_pauses()
 
@@ -175,7 +176,7 @@ class Holdings:
         self._arrived.set()
 
     def take(self, count: int) -> list[Message]:
-        """Hand out at most this many of the messages that are here; those handed out before are done."""
+        """Hand out at most `count` of the fetched messages; those handed out before count as done."""
         for inbox in self._handed:
             inbox.unfinished = None
         self._handed.clear()
@@ -211,7 +212,7 @@ class Holdings:
                 inbox.changed.set()
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait until messages come, for at most `seconds`."""
+        """Wait until messages arrive, for at most `seconds`."""
         self._arrived.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -222,7 +223,7 @@ class Holdings:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     async def commit_done(self) -> None:
-        """Commit up to where everything is done. Raises ErucaError."""
+        """Commit the offsets up to which everything is done. Raises ErucaError."""
         await self._write_positions([*self._leaving, *self.inboxes.values()])
 
     async def commit_handed_out(self) -> None:
@@ -233,18 +234,18 @@ class Holdings:
         await self.commit_done()
 
     async def commit_offsets(self, offsets: dict[MessageQueue, int]) -> None:
-        """Commit these; they stand until the next message of a queue is done. Raises ErucaError."""
+        """Commit these offsets; they hold until the next message of a queue is done. Raises ErucaError."""
         async with self._committing:
             await self.offsets.write(offsets, wait=True)
 
     async def commit_last(self, inbox: PullInbox) -> None:
-        """Commit a queue that is not ours any more."""
+        """Commit a queue that is no longer ours."""
         self._leaving.add(inbox)
         try:
             await self._write_positions([inbox])
         except ErucaError as error:
-            log.warning("the offset of %s could not be committed, messages will come again: %s", inbox.queue, error)
-        # Not when this is cancelled: then closing commits it.
+            log.warning("could not commit the offset of %s, messages will be delivered again: %s", inbox.queue, error)
+        # Not reached if this is cancelled; closing commits it then.
         self._leaving.discard(inbox)
 
     async def _write_positions(self, inboxes: Iterable[PullInbox]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from eruca._client.group.observing import ConsumeObserver
 from eruca._client.group.redelivery import DELIVERIES_MAX, Redelivery
 from eruca._client.group.running import describe_member, describe_running
 from eruca._client.group.settings import GroupSettings
 from eruca._client.group.subscriptions import Subscription, TopicPattern
 from eruca._client.message import Message
+from eruca._client.produce.outgoing import Receipt
 from eruca._client.pull.holdings import PullInbox
 from eruca._client.pull.membership import PullMembership
 from eruca._client.session.session import Session
+from eruca._ground.durations import Duration
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -24,7 +28,7 @@ from eruca.errors import ClientClosed
 
 
 class PullMember:
-    """The inside of a PullConsumer, which is what users see."""
+    """The internals of a PullConsumer, which is the class that users see."""
 
     def __init__(
         self, group: str, settings: GroupSettings, subscriptions: dict[str, Subscription], patterns: list[TopicPattern]
@@ -37,14 +41,15 @@ class PullMember:
         # While the consumer is started.
         self.membership: PullMembership | None = None
         self._observer = ConsumeObserver(group)
+        self._redelivery: Redelivery | None = None
 
     @property
     def is_subscribed(self) -> bool:
-        """Does it share the queues of its topics with other members, and not assign them by itself?"""
+        """Whether the queues come from the group, and not from `assign`."""
         return bool(self.subscriptions or self.patterns)
 
     def require_started(self) -> PullMembership:
-        """What a started consumer has. Raises ClientClosed."""
+        """Return the membership of a started consumer. Raises ClientClosed."""
         if self.membership is None:
             raise ClientClosed(
                 "the consumer is not started", hint="use `async with PullConsumer(...)`, or await start()"
@@ -62,45 +67,63 @@ class PullMember:
         """The state of each queue that is ours; empty when the consumer is not started."""
         return {} if self.membership is None else self.membership.holdings.inboxes
 
-    # -- what messages ask -------------------------------------------------------------------------------------------
+    # -- called by messages ------------------------------------------------------------------------------------------
 
     async def ack(self, message: Message) -> None:
-        """Nothing to do: what is done is said by the next poll, or by `commit`."""
+        """Do nothing: the next poll, or `commit`, marks messages as done."""
 
     async def retry(self, message: Message, delay_level: int) -> None:
         """Have a message delivered to the group again; a level below 0 makes it a dead letter. Raises ErucaError."""
-        redelivery = Redelivery(self.session, self.group, self.settings.retry.max_deliveries or DELIVERIES_MAX)
-        await redelivery.send_back(message.record, message.queue, delay_level)
+        await self._find_redelivery().send_back(message.record, message.queue, delay_level)
 
-    # -- what the session asks ---------------------------------------------------------------------------------------
+    async def reply(
+        self,
+        message: Message,
+        body: bytes,
+        tags: str | None,
+        keys: str | Iterable[str],
+        properties: Mapping[str, str] | None,
+        timeout: Duration | None,
+    ) -> Receipt:
+        """Reply to a message. Raises ErucaError."""
+        return await self._find_redelivery().replies.send(message, body, tags, keys, properties, timeout)
+
+    def _find_redelivery(self) -> Redelivery:
+        """What sends messages back and replies, for the current session. Raises ClientClosed."""
+        session = self.session
+        if self._redelivery is None or self._redelivery.session is not session:
+            self._redelivery = Redelivery(session, self.group, self.settings.retry.max_deliveries or DELIVERIES_MAX)
+        return self._redelivery
+
+    # -- called by the session ---------------------------------------------------------------------------------------
 
     def describe(self) -> ConsumerData:
-        """What heartbeats say."""
+        """Return what heartbeats report about this consumer."""
         kind = ConsumeType.CONSUME_ACTIVELY
         return describe_member(self.group, kind, self.settings, self.subscriptions.values())
 
     def wake(self) -> None:
-        """Look again which queues are ours."""
+        """Rebalance now."""
         if self.membership is not None:
             self.membership.wake()
 
     def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """How far we are."""
+        """Return the offset of each of our queues of a topic."""
         return {queue: inbox.position for queue, inbox in self.inboxes.items() if queue.topic == topic}
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """An operator moved the group: forget what was fetched and go on from the new offsets."""
+        """Drop what was fetched and continue at the new offsets: an operator reset the group."""
         if self.membership is not None:
             await self.membership.reset(topic, offsets)
 
     async def consume_directly(self, record: Record, broker: str) -> ConsumeDirectlyResult:
-        """Refuse: there is no handler that could work on a message."""
+        """Refuse: there is no handler to process a message."""
         return ConsumeDirectlyResult(
             consume_result=ConsumeResult.CR_THROW_EXCEPTION, remark="a pull consumer has no handler"
         )
 
     def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
-        """What the console shows of this consumer."""
+        """Return what the console shows about this consumer."""
         return describe_running(
             self.session,
             self.group,

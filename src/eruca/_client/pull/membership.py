@@ -51,7 +51,7 @@ class PullMembership:
         self.offsets = offsets
         self.is_assigned = False
         self._subscriptions = subscriptions
-        # All queues of these topics as far as is known, for those who assign.
+        # All known queues of the topics that the user watches in order to assign them.
         self._watched: dict[str, tuple[MessageQueue, ...]] = dict.fromkeys(watched, ())
         self._watchers = watched
         self._watching: list[str] = []
@@ -93,10 +93,10 @@ class PullMembership:
     # -- coming and going --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the brokers, let them read the expressions, tell them of the group, and begin. Raises ErucaError.
+        """Find the brokers, have them check the SQL expressions, join the group, and start. Raises ErucaError.
 
-        It returns when where to begin is known, or its time is over: a new group that begins with the latest
-        messages would miss what is sent before that.
+        Returns when the start offsets are known, or after a timeout: a new group that starts at the latest message
+        would miss what is sent before that.
         """
         await self.offsets.open()
         routes = self.session.routes
@@ -109,7 +109,7 @@ class PullMembership:
             try:
                 route = await routes.get(topic)
             except NoRoute as error:
-                log.warning("nothing can be consumed of %s yet: %s", topic, error)
+                log.warning("nothing can be consumed from %s yet: %s", topic, error)
                 continue
             if topic in self._watched:
                 self._watched[topic] = route.read_queues
@@ -128,7 +128,7 @@ class PullMembership:
             await self._balance.wait_settled(self._settings.start_seconds_max)
 
     async def stop(self, *, is_clean: bool) -> None:
-        """Commit what was handed out, or what is known to be done, and let go of every queue."""
+        """Commit what was handed out, or only what is known to be done, and release every queue."""
         await self._balance.stop()
         if self._discovery is not None:
             await self._discovery.stop()
@@ -139,7 +139,7 @@ class PullMembership:
             try:
                 await (self.holdings.commit_handed_out() if is_clean else self.holdings.commit_done())
             except ErucaError as error:
-                log.warning("not all offsets could be committed, some messages will come again: %s", error)
+                log.warning("could not commit all offsets, some messages will be delivered again: %s", error)
         for queue in list(self.holdings.inboxes):
             self.holdings.remove(queue)
         await self.offsets.close()
@@ -152,15 +152,15 @@ class PullMembership:
     # -- queues ------------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Look again which queues are ours."""
+        """Rebalance now."""
         self._balance.wake()
 
     async def _commit_newest(self) -> None:
-        with suppress(ErucaError):  # it was reported, and is tried again
+        with suppress(ErucaError):  # already reported, and will be tried again
             await self.holdings.commit_done()
 
     async def assign(self, wanted: set[MessageQueue], tags: Wanted) -> None:
-        """Have exactly these queues from now on. Raises ErucaError, and then nothing has changed."""
+        """Consume exactly these queues from now on. Raises ErucaError, and changes nothing then."""
         inboxes, holdings, session = self.holdings.inboxes, self.holdings, self.session
         version = session.clock.now_ms()
         topics = sorted({queue.topic for queue in wanted})
@@ -186,15 +186,15 @@ class PullMembership:
                 holdings.move(queue, inbox.position)
 
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Forget what was fetched of a topic and go on from other offsets. Raises ErucaError."""
+        """Drop what was fetched from a topic and continue at other offsets. Raises ErucaError."""
         for queue, offset in offsets.items():
             if queue.topic == topic and queue in self.holdings.inboxes:
                 self.holdings.move(queue, offset)
-                log.info("queue %s goes on at %d, as an operator wished", queue, offset)
+                log.info("queue %s continues at offset %d: an operator reset the group", queue, offset)
         await self.holdings.commit_done()
 
     async def _take(self, queue: MessageQueue) -> Taken:
-        """Begin with a queue that is ours now."""
+        """Start a queue that is ours now."""
         try:
             offset = await self._starts.find(queue, self._balance.first_seen.get(queue.topic, frozenset()))
         except ErucaError as error:
@@ -208,7 +208,7 @@ class PullMembership:
         if inbox is not None and self._auto_commit:
             await self.holdings.commit_last(inbox)
 
-    # -- telling -----------------------------------------------------------------------------------------------------
+    # -- notifying ---------------------------------------------------------------------------------------------------
 
     def _on_route_change(self, topic: str) -> None:
         route = self.session.routes.peek(topic)

@@ -1,4 +1,4 @@
-"""Single questions about queues and messages, for those who pull by themselves: no group, no background."""
+"""Single requests about queues and messages, without a group and without background work."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from eruca._client.session.cluster import find_named_broker
 from eruca._client.session.routes import Route
 from eruca._client.session.session import Session
 from eruca._ground.limits import POSITION_MAX
+from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.headers import PullMessageHeader, QueryMessageHeader
 from eruca._wire.ids import decode_offset_id, decode_unique_id
@@ -29,13 +30,13 @@ from eruca.errors import ErucaError
 
 log = logging.getLogger(__name__)
 
-# The id says when it was made by its producer's clock, the index when it was stored by the broker's.
+# The id has the time of the producer's clock, the index has the time at which the broker stored the message.
 _CLOCKS_APART_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What one pull found, and where the next one begins."""
+    """The messages of one pull, and the offset of the next one."""
 
     status: PullStatus
     messages: list[Message]
@@ -52,39 +53,40 @@ class QueueReader:
         self._group = group
         self._namespace = namespace
         self._decode = decode
-        # Which broker of a name to pull a queue from, as its brokers suggested last.
+        # The broker id to pull each queue from, as the brokers last suggested.
         self._suggested: dict[MessageQueue, int] = {}
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
     async def list_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be read. Raises NoRoute."""
+        """Return the queues of a topic that can be read. Raises NoRoute."""
         route = await self._session.routes.refresh(wrap(self._namespace, check_topic(topic)))
         return [unwrap_queue(self._namespace, queue) for queue in route.read_queues]
 
     async def find_begin(self, queue: MessageQueue) -> int:
-        """The first offset a queue still has."""
+        """Return the first offset that a queue still has."""
         return await self._session.calls.find_min_offset(await self._find_master(queue), queue)
 
     async def find_end(self, queue: MessageQueue) -> int:
-        """The offset behind the last message."""
+        """Return the offset after the last message."""
         return await self._session.calls.find_max_offset(await self._find_master(queue), queue)
 
     async def find_at(self, queue: MessageQueue, time: datetime) -> int:
-        """The offset of the first message stored at a time or after it."""
+        """Return the offset of the first message stored at a time or later."""
+        time_ms = to_epoch_ms("time", time)
         address = await self._find_master(queue)
-        return await find_offset_since(self._session.calls, address, self._group, queue, _to_wire_ms(time))
+        return await find_offset_since(self._session.calls, address, self._group, queue, time_ms)
 
     async def _find_master(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
         routes = self._session.routes
-        # Addresses of brokers come with the routes of topics.
+        # The route of a topic has the addresses of its brokers.
         await routes.get(queue.topic)
         return routes.require_address(queue.broker_name, broker_id)
 
     async def pull(
         self, queue: MessageQueue, offset: int, *, wanted: Wanted, count: int, hold_ms: int, timeout_ms: int
     ) -> PullResult:
-        """Ask for messages of a queue from an offset on, once. Raises ErucaError."""
+        """Ask once for messages of a queue, starting at an offset. Raises ErucaError."""
         subscription = make_subscription(queue.topic, wanted, 0)
         header = PullMessageHeader(
             consumer_group=self._group,
@@ -116,7 +118,7 @@ class QueueReader:
         )
 
     async def check_sql(self, subscriptions: Iterable[Subscription]) -> None:
-        """Let brokers read expressions before anything depends on them. Raises RequestRefused."""
+        """Have brokers check SQL expressions before anything depends on them. Raises RequestRefused."""
         session = self._session
         for subscription in subscriptions:
             for by_id in (await session.routes.get(subscription.topic)).brokers.values():
@@ -127,9 +129,9 @@ class QueueReader:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     async def view(self, offset_id: str) -> Message:
-        """The message with an offset id, from the broker the id names.
+        """Return the message with an offset id, from the broker the id names.
 
-        Raises RequestRefused when it has none, and NoRoute when the cluster has no such broker.
+        Raises RequestRefused if there is none, and NoRoute if the cluster has no such broker.
         """
         where = decode_offset_id(offset_id)
         name, address = await find_named_broker(self._session.routes, where)
@@ -138,23 +140,23 @@ class QueueReader:
     async def query(
         self, topic: str, key: str, begin: datetime | None, end: datetime | None, count: int, *, is_unique_id: bool
     ) -> list[Message]:
-        """Find messages of a topic by key or unique id, the oldest first. Raises ErucaError when no broker answers."""
+        """Return the messages with a key or unique id, oldest first. Raises ErucaError if no broker answers."""
         wrapped = wrap(self._namespace, check_topic(topic))
         if is_unique_id and begin is None:
             begin_ms = max(0, decode_unique_id(key, self._session.clock.now_ms()).timestamp - _CLOCKS_APART_MS)
         else:
-            begin_ms = 0 if begin is None else _to_wire_ms(begin)
+            begin_ms = 0 if begin is None else to_epoch_ms("begin", begin)
         header = QueryMessageHeader(
             topic=wrapped,
             key=key,
             max_num=count,
             begin_timestamp=begin_ms,
-            end_timestamp=POSITION_MAX if end is None else _to_wire_ms(end),
+            end_timestamp=POSITION_MAX if end is None else to_epoch_ms("end", end),
             unique_key_query=True if is_unique_id else None,
         )
         route = await self._session.routes.get(wrapped)
         messages = await self._ask_everybody(route, header)
-        # The index has hashes, and two keys may have one.
+        # The index stores hashes, and two keys may have the same one.
         found = [message for message in messages if _has_key(message, key, is_unique_id=is_unique_id)]
         return sorted(found, key=lambda message: message.record.store_timestamp)[:count]
 
@@ -184,10 +186,6 @@ class QueueReader:
     def _make_message(self, record: Record, broker: str) -> Message:
         queue = MessageQueue(broker, record.queue_id, record.topic)
         return Message(record, queue, self._namespace, decode=self._decode)
-
-
-def _to_wire_ms(time: datetime) -> int:
-    return round(time.timestamp() * 1000)
 
 
 def _has_key(message: Message, key: str, *, is_unique_id: bool) -> bool:

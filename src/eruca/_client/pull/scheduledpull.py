@@ -16,7 +16,7 @@ from eruca._client.message import Decode
 from eruca._client.namespaces import unwrap, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.consumer import PullConsumer
-from eruca._client.stopping import Client, describe_client, run_until_stopped
+from eruca._client.stopping import Client, describe_client, find_state, run_until_stopped
 from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import check_topic
@@ -112,7 +112,8 @@ class ScheduledPull(Client):
 
     def __repr__(self) -> str:
         topics = [unwrap(self.options.namespace, topic) for topic in self._callbacks]
-        return describe_client(self, self.group, topics, was_closed=self._ended.is_set())
+        state = find_state(is_started=self._is_started, was_closed=self._ended.is_set())
+        return describe_client(self, self.group, self.options.nameservers, state, topics)
 
     @property
     def _is_started(self) -> bool:
@@ -124,11 +125,11 @@ class ScheduledPull(Client):
         def register(function: Function) -> Function:
             wrapped = wrap(self.options.namespace, check_topic(topic))
             if not callable(function):
-                raise ConfigError(f"the callback of {topic} cannot be called: {function!r}")
+                raise ConfigError(f"the callback of {topic} is not a function: {function!r}")
             if self._consumer is not None:
                 raise ConfigError("it is started already", hint="register callbacks before it starts")
             if wrapped in self._callbacks:
-                raise ConfigError(f"{topic} has a callback already", hint="one group has one callback a topic")
+                raise ConfigError(f"{topic} has a callback already", hint="a group has one callback per topic")
             self._callbacks[wrapped] = function
             return function
 
@@ -142,7 +143,7 @@ class ScheduledPull(Client):
             return
         if not self._callbacks:
             raise ConfigError("there is no callback", hint='@scheduled.callback("topic")')
-        self._ended = asyncio.Event()  # another one: this may be another event loop
+        self._ended = asyncio.Event()  # a new one: this may be another event loop
         self._threads = ThreadPoolExecutor(self._threads_max, thread_name_prefix="eruca-pull")
         self._consumer = consumer = self._make_consumer()
         try:
@@ -193,7 +194,7 @@ class ScheduledPull(Client):
     # -- calling -----------------------------------------------------------------------------------------------------
 
     async def _follow(self, assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
-        """Our queues changed: end the calls for the lost ones, begin with the new ones, and tell the user."""
+        """Our queues changed: stop the calls for revoked queues, start them for new ones, and notify the user."""
         consumer = self._consumer
         if consumer is not None:
             for queue in revoked:
@@ -226,7 +227,7 @@ class ScheduledPull(Client):
                 log.error("the callback of %s set next_delay=%r, which is not a number", queue, context.next_delay)
                 pause_s = self._delay_s
             await schedule.sleep(pause_s)
-        # A queue that comes back from now on begins anew.
+        # A queue that comes back from now on starts afresh.
         self._schedules.pop(queue, None)
 
     async def _call(self, function: PullCallback, queue: MessageQueue, context: PullContext) -> None:
@@ -241,7 +242,7 @@ class ScheduledPull(Client):
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
-                raise  # it closes
+                raise  # the consumer is closing
             log.exception("what the callback of %s waited for on queue %s was cancelled", queue.topic, queue)
         except Exception:
             log.exception("the callback of %s failed on queue %s", queue.topic, queue)
@@ -257,7 +258,7 @@ class _Schedule:
         self._ending = asyncio.Event()
 
     def end(self) -> None:
-        """Call no more; a call that runs may end."""
+        """Start no more calls; a running call may finish."""
         self.is_wanted = False
         self._ending.set()
 

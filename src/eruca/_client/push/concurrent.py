@@ -241,7 +241,7 @@ class ConcurrentService:
             else:
                 outcome = await handler.call(messages)
         except Exception:  # not raised by the handler (that would be an outcome); the worker must survive it
-            log.exception("%s could not be given to its handler", messages[0])
+            log.exception("%s could not be passed to its handler", messages[0])
             outcome = Outcome.LATER
         loop = asyncio.get_running_loop()
         inbox.last_consumed = ended = loop.time()
@@ -354,7 +354,7 @@ class ConcurrentService:
             try:
                 await self._redelivery.send_back(record, inbox.queue, _EXPIRED_LEVEL)
             except ErucaError as error:
-                log.warning("%s, offset %d, cannot be given back now, tried again: %s", inbox.queue, offset, error)
+                log.warning("%s, offset %d, cannot be sent back now, retrying: %s", inbox.queue, offset, error)
                 if offset in inbox.running:
                     again_at = asyncio.get_running_loop().time() + _BACKOFF_S
                     inbox.running[offset] = (again_at - self._timeout_s, record)
@@ -376,7 +376,7 @@ class ConcurrentService:
                         self._quiet.clear()
                         await self._quiet.wait()
             except TimeoutError:
-                log.warning("handlers still at work after %.0f s; their messages will come again", drain_s)
+                log.warning("handlers are still running after %.0f s; their messages will be redelivered", drain_s)
         self._closed = True
         for adapting in self._adapting:
             await adapting.stop()

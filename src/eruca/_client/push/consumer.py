@@ -24,7 +24,7 @@ from eruca._client.options import ClientOptions, choose_options
 from eruca._client.push.handlers import Batch, Concurrency, HandlerEntry, RegisterSingle, make_handler
 from eruca._client.push.member import PushMember
 from eruca._client.session.session import Session
-from eruca._client.stopping import Client, describe_client, run_until_stopped
+from eruca._client.stopping import Client, describe_client, find_state, run_until_stopped
 from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
@@ -48,7 +48,7 @@ class Consumer(Client):
     ...     async for message in consumer:
     ...         await message.ack()
 
-    `start` says where the group starts in a queue that it has never consumed: "latest" (what is sent from now on),
+    `start` is where the group starts in a queue that it has never consumed: "latest" (what is sent from now on),
     "earliest", or a time. `subscribe` takes topics, or a mapping from topics to tags or Sql. A regular expression as a
     topic, such as `re.compile("orders-.*")`, subscribes to all topics whose whole name matches, including those created
     later. With `broadcast` every member receives all messages. Handlers that are plain functions run in threads. The
@@ -74,9 +74,8 @@ class Consumer(Client):
         options: ClientOptions | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
-        check_own_group(group, DEFAULT_CONSUMER_GROUP)
+        self.group = check_own_group(group, DEFAULT_CONSUMER_GROUP)
         describe_start(start)  # raises now instead of later
-        self.group = wrap(self.options.namespace, group)
         settings = GroupSettings(
             start=start,
             broadcast=broadcast,
@@ -89,7 +88,7 @@ class Consumer(Client):
         # What the session and the queues see; it holds everything that users do not call.
         self._member = PushMember(
             self.options,
-            self.group,
+            wrap(self.options.namespace, group),
             settings,
             *make_subscriptions(subscribe, self.options.namespace, 0),
             trace=trace,
@@ -102,8 +101,9 @@ class Consumer(Client):
     def __repr__(self) -> str:
         namespace, member = self.options.namespace, self._member
         topics = [unwrap(namespace, topic) for topic in member.subscriptions if not topic.startswith(RETRY_PREFIX)]
-        topics += [repr(known.pattern.pattern) for known in member.patterns]
-        return describe_client(self, unwrap(namespace, self.group), topics, was_closed=self._was_closed)
+        topics += [known.pattern.pattern for known in member.patterns]
+        state = find_state(is_started=self._is_started, was_closed=self._was_closed)
+        return describe_client(self, self.group, self.options.nameservers, state, topics)
 
     # -- handlers ----------------------------------------------------------------------------------------------------
 

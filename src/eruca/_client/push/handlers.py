@@ -151,7 +151,7 @@ class HandlerEntry:
         if isinstance(result, Outcome):
             return result
         log.error(
-            "the handler of %s returned %r: it must return nothing or an Outcome; the message comes again",
+            "the handler of %s returned %r: it must return nothing or an Outcome; the message will be delivered again",
             self.topic,
             result,
         )
@@ -180,7 +180,7 @@ def make_handler(
 ) -> HandlerEntry:
     """Check a handler and return the entry that calls it. Raises ConfigError."""
     if not callable(function):
-        raise ConfigError(f"the handler of {topic} cannot be called: {function!r}")
+        raise ConfigError(f"the handler of {topic} is not a function: {function!r}")
     is_async = is_async_function(function)
     is_adaptive = concurrency == "auto"
     if isinstance(concurrency, int):
@@ -190,6 +190,6 @@ def make_handler(
     else:
         raise ConfigError(f"concurrency={concurrency!r}: expected a number or 'auto'")
     if count < 1 or not 1 <= batch <= 1024:
-        raise ConfigError(f"concurrency={count}, batch={batch}: both are at least 1, a batch at most 1024")
+        raise ConfigError(f"concurrency={count}, batch={batch}: both must be at least 1, and a batch at most 1024")
     function = make_typed(topic, function, batch, is_async=is_async)
     return HandlerEntry(topic, function, count, batch, auto_commit, is_async, is_adaptive)

@@ -27,7 +27,7 @@ class QueueLocks:
         # What the broker may have locked for us, even if nobody waited for its answer.
         self.asked: set[MessageQueue] = set()
         # Lock requests in flight. A broker with several threads may process an unlock before an earlier lock. So an
-        # unlock is sent only after the lock is answered, even if nobody waits for that answer any more.
+        # unlock is sent only after the lock is answered, even if nobody waits for that answer anymore.
         self._asking: set[asyncio.Task[set[MessageQueue]]] = set()
 
     async def lock(self, queue: MessageQueue) -> bool:
@@ -72,7 +72,7 @@ class QueueLocks:
             try:
                 await self._session.calls.unlock(address, self._group, self._session.client_id, mine)
             except ErucaError as error:
-                log.warning("queues of broker %s stay locked until their time is over: %s", broker, error)
+                log.warning("queues of broker %s stay locked until their locks expire: %s", broker, error)
 
     async def renew_all(
         self, inboxes: Mapping[MessageQueue, Inbox], lose: Callable[[MessageQueue], Awaitable[None]]

@@ -71,7 +71,7 @@ class PushMember:
         self.patterns = patterns
         self.handlers: dict[str, HandlerEntry] = {}
         # Functions that make the handler of a topic that matches.
-        self._makers: dict[TopicPattern, Callable[[str], HandlerEntry]] = {}
+        self.makers: dict[TopicPattern, Callable[[str], HandlerEntry]] = {}
         self.is_ordered = False
         self.observer = ConsumeObserver(group, hooks)
         self.stream = MessageStream(self.is_open)
@@ -80,7 +80,7 @@ class PushMember:
         self.membership: Membership | None = None
         self._options = options
         self._namespace = options.namespace
-        self._decode = decode
+        self.decode = decode
         self._trace_topic = trace
         self._pauses = Pauses()
         self._started_ms = 0
@@ -93,7 +93,7 @@ class PushMember:
     @property
     def has_handlers(self) -> bool:
         """Whether handlers receive the messages, and not code that iterates over the consumer."""
-        return bool(self.handlers or self._makers)
+        return bool(self.handlers or self.makers)
 
     @property
     def is_started(self) -> bool:
@@ -112,7 +112,7 @@ class PushMember:
     def add_handler(self, handler: HandlerEntry, subscription: Subscription, *, ordered: bool) -> None:
         """Register the handler of a topic. Raises ConfigError."""
         if handler.topic in self.handlers:
-            raise ConfigError(f"{handler.topic} has a handler already", hint="one group has one handler a topic")
+            raise ConfigError(f"{handler.topic} has a handler already", hint="a group has one handler per topic")
         self._check_order(ordered=ordered)
         self.handlers[handler.topic] = handler
         self.subscriptions[handler.topic] = subscription
@@ -120,17 +120,17 @@ class PushMember:
     def add_pattern(self, pattern: TopicPattern, make: Callable[[str], HandlerEntry], *, ordered: bool) -> None:
         """Register the handler of all topics that match. Raises ConfigError."""
         make(pattern.pattern.pattern)  # raises now instead of later
-        if any(known.pattern == pattern.pattern for known in self._makers):
+        if any(known.pattern == pattern.pattern for known in self.makers):
             raise ConfigError(f"{pattern.pattern.pattern} has a handler already")
         self._check_order(ordered=ordered)
-        self._makers[pattern] = make
+        self.makers[pattern] = make
         self.patterns = [known for known in self.patterns if known.pattern != pattern.pattern] + [pattern]
 
     def _check_order(self, *, ordered: bool) -> None:
         if self._session is not None:
             raise ConfigError("the consumer is started already", hint="register handlers before it starts")
         if self.has_handlers and ordered != self.is_ordered:
-            raise ConfigError("ordered and concurrent handlers do not go together", hint="use two groups")
+            raise ConfigError("ordered and concurrent handlers cannot be combined", hint="use two groups")
         self.is_ordered = ordered
 
     async def start(self, clock: Clock | None) -> None:
@@ -159,7 +159,7 @@ class PushMember:
             raise
 
     def _on_found(self, topic: str, pattern: TopicPattern) -> None:
-        make = self._makers.get(pattern)
+        make = self.makers.get(pattern)
         if make is not None and topic not in self.handlers:
             assert self._service is not None
             self.handlers[topic] = handler = make(topic)
@@ -169,7 +169,7 @@ class PushMember:
         if not self.subscriptions and not self.patterns:
             raise ConfigError("nothing is subscribed", hint='subscribe={"topic": "*"}, or @consumer.handler("topic")')
         silent = self.subscriptions.keys() - self.handlers.keys() - {RETRY_PREFIX + self.group}
-        silent |= {known.pattern.pattern for known in self.patterns if known not in self._makers}
+        silent |= {known.pattern.pattern for known in self.patterns if known not in self.makers}
         if self.has_handlers and silent:
             raise ConfigError(
                 f"{', '.join(sorted(silent))} is subscribed but has no handler",
@@ -209,7 +209,7 @@ class PushMember:
                 suspend_s=to_seconds("Retry.suspend", retry.suspend),
                 max_deliveries=retry.max_deliveries,
                 concurrency=self.settings.flow.ordered_concurrency,
-                decode=self._decode,
+                decode=self.decode,
             )
         return ConcurrentService(
             redelivery,
@@ -217,7 +217,7 @@ class PushMember:
             namespace=self._namespace,
             broadcast=self.settings.broadcast,
             timeout_s=to_seconds("Retry.handler_timeout", retry.handler_timeout),
-            decode=self._decode,
+            decode=self.decode,
         )
 
     async def close(self) -> None:
@@ -240,6 +240,8 @@ class PushMember:
         if self._trace is not None:
             self.observer.hooks.remove(self._trace)
             await self._trace.close()
+        if self._redelivery is not None:
+            self._redelivery.close()
         self._forget()
         for topic in self.subscriptions:
             session.routes.unwatch(topic)
@@ -282,7 +284,7 @@ class PushMember:
         if inbox.settle is None:
             assert self._redelivery is not None
             inbox.settle = Settlement(inbox, self._redelivery)
-        queue, namespace, settle, decode = inbox.queue, self._namespace, inbox.settle, self._decode
+        queue, namespace, settle, decode = inbox.queue, self._namespace, inbox.settle, self.decode
         self.stream.put([Message(record, queue, namespace, settle, decode) for record in records])
 
     def is_open(self, message: Message) -> bool:
@@ -290,10 +292,10 @@ class PushMember:
         inbox = self.inboxes.get(wrap_queue(self._namespace, message.queue))
         return inbox is not None and inbox.process.is_open(message.offset)
 
-    # -- what the session asks ---------------------------------------------------------------------------------------
+    # -- called by the session ---------------------------------------------------------------------------------------
 
     def describe(self) -> ConsumerData:
-        """Return what heartbeats say about this consumer."""
+        """Return what heartbeats report about this consumer."""
         kind = ConsumeType.CONSUME_PASSIVELY
         return describe_member(self.group, kind, self.settings, self.subscriptions.values())
 
@@ -321,7 +323,7 @@ class PushMember:
             )
         loop = asyncio.get_running_loop()
         queue = MessageQueue(broker, record.queue_id, record.topic)
-        message = Message(record, queue, self._namespace, decode=self._decode)
+        message = Message(record, queue, self._namespace, decode=self.decode)
         started = loop.time()
         outcome = await handler.call([message])
         return ConsumeDirectlyResult(

@@ -118,7 +118,7 @@ class Membership:
         try:
             await self.commit()
         except ErucaError as error:
-            log.warning("not all offsets could be committed, some messages will come again: %s", error)
+            log.warning("could not commit all offsets, some messages will be delivered again: %s", error)
         for inbox in self.inboxes.values():
             inbox.drop()
         if self._is_locked:
@@ -243,7 +243,7 @@ class Membership:
                 return  # the new owner is further ahead
             await self.offsets.write({queue: offset}, wait=True)
         except ErucaError as error:
-            log.warning("the offset of %s could not be committed, messages will come again: %s", queue, error)
+            log.warning("could not commit the offset of %s, messages will be delivered again: %s", queue, error)
 
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """Drop what was pulled from a topic and continue from other offsets."""
@@ -260,8 +260,8 @@ class Membership:
             try:
                 await self.offsets.write({queue: max(0, offset)}, wait=True)
             except ErucaError as error:
-                log.warning("queue %s goes on where it was, and not at %d: %s", queue, offset, error)
+                log.warning("queue %s continues where it was, and not at offset %d: %s", queue, offset, error)
             else:
-                log.info("queue %s goes on at %d, as an operator wished", queue, offset)
+                log.info("queue %s continues at offset %d: an operator reset the group", queue, offset)
             self._balance.owned.get(topic, set()).discard(queue)
         self._balance.wake()

@@ -57,7 +57,7 @@ class OrderedService:
         self._observer = observer
         self._namespace = namespace
         self._suspend_s = suspend_s
-        # None: a message is tried until it succeeds; the messages behind it wait.
+        # None: a message is tried until it succeeds; the messages after it wait.
         self._max_deliveries = max_deliveries
         self._decode = decode
         self._slots = asyncio.Semaphore(concurrency)
@@ -139,8 +139,8 @@ class OrderedService:
                 outcome = await self._observer.consume(handler.call, messages)
             else:
                 outcome = await handler.call(messages)
-        except Exception:  # not raised by the handler (that would be an outcome); the queue must go on
-            log.exception("%s could not be given to its handler", messages[0])
+        except Exception:  # not raised by the handler (that would be an outcome); the queue must continue
+            log.exception("%s could not be passed to its handler", messages[0])
             outcome = Outcome.LATER
         for message in messages:
             inbox.running.pop(message.offset, None)
@@ -229,7 +229,9 @@ class OrderedService:
             _, late = await asyncio.wait(leaving, timeout=drain_s)
             if late:
                 log.warning(
-                    "%d handlers still at work after %.0f s; their messages will come again", len(late), drain_s
+                    "%d handlers are still running after %.0f s; their messages will be redelivered",
+                    len(late),
+                    drain_s,
                 )
             for task in late:
                 task.cancel()

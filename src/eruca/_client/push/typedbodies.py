@@ -69,7 +69,9 @@ def make_typed(topic: str, function: _Function, batch: int, *, is_async: bool) -
     try:
         decode: Decode = json_deserializer(kind)
     except TypeError as error:
-        raise ConfigError(f"the handler of {topic} takes {kind.__name__}, which JSON cannot be: {error}") from None
+        raise ConfigError(
+            f"the handler of {topic} takes {kind.__name__}, which JSON cannot be decoded to: {error}"
+        ) from None
     with_message = takes_message(function)
 
     def call(message: Message) -> Any:

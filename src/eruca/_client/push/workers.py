@@ -70,7 +70,7 @@ class Workers:
         except RuntimeError:
             if not self._threads:
                 raise
-            log.warning("no more than %d threads can be had for %s", self._threads, self._name)
+            log.warning("no more than %d threads can be started for %s", self._threads, self._name)
             return
         self._threads += 1
 

@@ -13,7 +13,9 @@ from eruca._ground.limits import GROUP_MEMBERS_MAX
 from eruca._net.caller import Caller
 from eruca._wire.bodies import (
     CheckClientBody,
+    ConsumerConnection,
     ConsumerIds,
+    GroupList,
     HeartbeatData,
     LockBody,
     LockedBody,
@@ -34,12 +36,12 @@ from eruca._wire.headers import (
     QueueHeader,
     SearchOffsetHeader,
     SendBackHeader,
+    TopicHeader,
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
 )
 from eruca._wire.record import DamagedRecord, Record, decode_readable, decode_records
-from eruca._wire.signature import Credentials
 from eruca.errors import ErucaError, NetError, RequestRefused, WireError
 
 _HINTS = {
@@ -118,23 +120,18 @@ def explain_refusal(answer: Command, who: str) -> RequestRefused:
 class Calls:
     """Sends requests over the connections of one session."""
 
-    def __init__(self, caller: Caller, credentials: Credentials | None, timeout_ms: int) -> None:
+    def __init__(self, caller: Caller, timeout_ms: int) -> None:
         self.caller = caller
-        self.credentials = credentials
         self._timeout_ms = timeout_ms
         # Damaged messages already reported: topic, queue and offset.
         self._damaged: set[tuple[str, int, int]] = set()
 
     async def call(self, address: str, command: Command, timeout_ms: int | None = None) -> Command:
         """Send a request and return the answer, whatever its code."""
-        if self.credentials is not None:
-            self.credentials.sign(command)
         return await self.caller.call(address, command, timeout_ms or self._timeout_ms)
 
     async def notify(self, address: str, command: Command) -> None:
         """Send a request that has no answer."""
-        if self.credentials is not None:
-            self.credentials.sign(command)
         await self.caller.notify(address, command)
 
     async def ask(self, address: str, command: Command, timeout_ms: int | None = None) -> tuple[Any, Any]:
@@ -173,6 +170,24 @@ class Calls:
         if len(members) > GROUP_MEMBERS_MAX:
             raise WireError(f"broker {address} reports {len(members)} members in group {group}")
         return members
+
+    async def list_groups(self, address: str, topic: str) -> list[str]:
+        """Return the groups that consume a topic, or once did."""
+        _, body = await self.ask(
+            address, make_request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(topic=topic))
+        )
+        return body.group_list if isinstance(body, GroupList) else []
+
+    async def is_listening(self, address: str, group: str, topic: str) -> bool:
+        """Return whether a consumer of a group that subscribes to a topic is connected to a broker."""
+        command = make_request(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(consumer_group=group))
+        answer = await self.call(address, command)
+        if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            raise explain_refusal(answer, f"broker {address}")
+        body = decode_answer(RequestCode.GET_CONSUMER_CONNECTION_LIST, answer)[1]
+        return isinstance(body, ConsumerConnection) and bool(body.connection_set) and topic in body.subscription_table
 
     async def lock(self, address: str, group: str, client_id: str, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
         """Lock queues for ordered consumption; returns the queues that were locked."""

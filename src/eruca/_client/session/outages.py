@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from eruca.errors import NetError
+from eruca.errors import NetError, NoRoute
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class _Outage:
 
 
 class Outages:
-    """The servers that a session currently cannot reach, by address."""
+    """The servers that a session currently cannot reach, by address, and topics that currently have no route."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Outage] = {}
@@ -35,7 +35,7 @@ class Outages:
 
     def report(self, logger: logging.Logger, server: str, error: BaseException, message: str, *args: object) -> None:
         """Log a failure: as a warning, unless the server is already known to be unreachable."""
-        if not isinstance(error, NetError):
+        if not isinstance(error, NetError | NoRoute):
             logger.warning(message, *args)
             return
         logger.debug(message, *args)
@@ -46,7 +46,7 @@ class Outages:
             return
         self._open = {name: each for name, each in self._open.items() if each.noticed > now - _FORGET_S}
         self._open[server] = _Outage(now, now)
-        log.warning("%s cannot be reached; retrying until it answers: %s", server, error)
+        log.warning("%s cannot be reached; retrying until there is an answer: %s", server, error)
 
     def end(self, server: str) -> None:
         """Note that a server has answered."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from eruca._client.session.calls import Calls
+from eruca._client.session.calls import Calls, explain_refusal
 from eruca._client.session.outages import Outages
 from eruca._core.allocation import sort_queues
 from eruca._ground.backoff import Backoff
@@ -23,7 +23,7 @@ from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import EmptyHeader, RouteHeader
 from eruca._wire.names import MASTER_ID, READ, TEMPLATE_TOPIC, WRITE
-from eruca.errors import ConnectFailed, ErucaError, NetError, NoRoute, RequestRefused, WireError
+from eruca.errors import ConnectFailed, ErucaError, NetError, NoRoute, WireError
 
 log = logging.getLogger(__name__)
 
@@ -277,7 +277,7 @@ class Routes:
             # Keep a known route: a name server that just started does not know the brokers yet, and they still work.
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
+            raise explain_refusal(answer, f"name server {server}")
         if len(answer.body) > ROUTE_BYTES_MAX:
             raise WireError(f"name server {server} answered with a route of {len(answer.body)} bytes")
         data = decode_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)[1]
@@ -345,7 +345,7 @@ class Routes:
             if near:
                 hints.append(f"did you mean {' or '.join(near)}?")
         hints.append(f"the first message to it creates it: eruca send -n {server} {topic} BODY")
-        what = "has no route any more" if topic in self._routes else "has no route"
+        what = "has no route anymore" if topic in self._routes else "has no route"
         error = NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
         # Without a broker, or with one that registered meanwhile, the next answer may differ.
         error.retryable = names is not None and (not names or topic in names or TEMPLATE_TOPIC in names)

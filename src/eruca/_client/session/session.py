@@ -28,6 +28,7 @@ from eruca._ground.repeating import Repeating
 from eruca._net.addresses import NameServers
 from eruca._net.caller import Caller
 from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._net.tls import OutgoingTls
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -106,15 +107,19 @@ class Session:
         self.unique_ids = UniqueIds(options.ip, os.getpid(), self.clock)
         table = HandlerTable()
         self._register(table)
-        self.caller = Caller(
-            table.handlers, tls=options.tls, calls_max=options.calls_max, on_close=self._on_connection_lost
-        )
         credentials = None
         if options.access_key:
             credentials = Credentials(options.access_key, options.secret_key, options.security_token)
+        self.caller = Caller(
+            table.handlers,
+            tls=OutgoingTls.choose(options.tls),
+            credentials=credentials,
+            calls_max=options.calls_max,
+            on_close=self._on_connection_lost,
+        )
         self.call_timeout_s = to_seconds("call_timeout", options.call_timeout)
         call_timeout_ms = to_ms("call_timeout", options.call_timeout)
-        self.calls = Calls(self.caller, credentials, call_timeout_ms)
+        self.calls = Calls(self.caller, call_timeout_ms)
         self.outages = Outages()
         nameservers = NameServers(options.nameservers, options.address_server)
         check_nameservers("NAMESRV_ADDR", ";".join(nameservers.addresses))
@@ -196,7 +201,7 @@ class Session:
             )
 
     def is_lost(self) -> bool:
-        """Return whether its event loop ended before it was released; then nothing in it can be closed any more."""
+        """Return whether its event loop ended before it was released; then nothing in it can be closed anymore."""
         if not self.loop.is_closed():
             return False
         log.warning("a client was not closed before its event loop ended; work in progress is lost")
@@ -384,7 +389,7 @@ class Session:
         """Limit a pause before routes are fetched again to the regular interval."""
         return min(pause_s, spread(self._route_s, _JITTER))
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def _on_connection_lost(self, address: str) -> None:
         self.uploads.forget(server=address)
@@ -400,7 +405,7 @@ class Session:
         for consumer in self.consumers.values():
             consumer.wake()
 
-    # -- what brokers ask --------------------------------------------------------------------------------------------
+    # -- requests from brokers ---------------------------------------------------------------------------------------
 
     def _register(self, table: HandlerTable) -> None:
         handlers: dict[RequestCode, Callable[[Request], Reply | Awaitable[Reply | None] | None]] = {

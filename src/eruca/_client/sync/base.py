@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from signal import SIG_DFL
@@ -22,6 +22,8 @@ from eruca._client.group.settings import Rebalance
 from eruca._client.message import Message as AsyncMessage
 from eruca._client.message import ReceivedMessage
 from eruca._client.options import ClientOptions
+from eruca._client.produce.delivery import TIMEOUT_S
+from eruca._client.produce.outgoing import Receipt
 from eruca._client.sync.loopthread import Call, LoopThread, find_loop_thread
 from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
@@ -308,6 +310,24 @@ class Message(ReceivedMessage):
         """Send it to the dead letters of the group. Raises ErucaError."""
         if self._twin._settle is not None:
             self._client._run(self._twin.bury())
+
+    def reply(
+        self,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        timeout: Duration | None = None,
+    ) -> Receipt:
+        """Reply to a message that was sent with `request`, by a client in any language. It does not settle the message.
+
+        `timeout` is 30 s by default. Raises MessageIllegal if the message is not a request, and SendFailed if its
+        sender is gone.
+        """
+        keys = keys if isinstance(keys, str) else tuple(keys)
+        work = self._twin.reply(body, tags=tags, keys=keys, properties=properties, timeout=timeout)
+        return self._client._run(work, to_seconds("timeout", TIMEOUT_S if timeout is None else timeout))
 
 
 def find_twin(name: str, message: Message) -> AsyncMessage:

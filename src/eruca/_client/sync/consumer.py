@@ -37,7 +37,7 @@ class Consumer(PlainConsumer):
     ...     for message in consumer:
     ...         message.ack()
 
-    `start` says where the group starts in a queue that it has never consumed: "latest" (what is sent from now on),
+    `start` is where the group starts in a queue that it has never consumed: "latest" (what is sent from now on),
     "earliest", or a time. `subscribe` takes topics, or a mapping from topics to tags or Sql. A regular expression as a
     topic, such as `re.compile("orders-.*")`, subscribes to all topics whose whole name matches, including those created
     later. With `broadcast` every member receives all messages. Handlers that are plain functions run in threads. The

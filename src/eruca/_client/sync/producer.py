@@ -12,8 +12,9 @@ from typing import Any
 
 from eruca._client.options import ClientOptions
 from eruca._client.produce.choosing import Selector
-from eruca._client.produce.delivery import SendHook
+from eruca._client.produce.delivery import TIMEOUT_S, TRY_TIMEOUT_S, SendHook
 from eruca._client.produce.outgoing import Outgoing, Receipt
+from eruca._client.produce.packing import COMPRESS_FROM
 from eruca._client.produce.producer import Producer as AsyncProducer
 from eruca._client.sync.base import Message, find_twin
 from eruca._client.sync.producing import PlainProducer
@@ -34,9 +35,10 @@ class Producer(PlainProducer):
     beyond that, `send` waits for its turn.
 
     A send that fails because of the network, a missing route or an unavailable broker is retried with back-off until
-    `timeout`. `retries` is the maximum number of tries after the first; by default only `timeout` limits them.
-    `try_timeout` applies to each try. Without it, a broker that does not answer uses up the whole timeout. With it, a
-    message may be stored twice if a broker is slow.
+    `timeout`. `retries` is the maximum number of tries after the first; by default only `timeout` limits them. A try
+    that is not answered within `try_timeout` is repeated, and each such repetition may take twice as long as the last
+    one. A broker that was only slow stores the message more than once then. With `try_timeout=None` a try has all the
+    time that is left.
 
     With `idempotent=True`, a message that is sent again because its answer was lost is stored only once. In that case
     the retry goes to the same queue. If the message was already stored, its receipt has an empty `offset_id` and the
@@ -58,13 +60,13 @@ class Producer(PlainProducer):
         *,
         group: str = "eruca",
         options: ClientOptions | None = None,
-        timeout: Duration = 3.0,
-        try_timeout: Duration | None = None,
+        timeout: Duration = TIMEOUT_S,
+        try_timeout: Duration | None = TRY_TIMEOUT_S,
         retries: int | None = None,
         retry_when_not_synced: bool = False,
         idempotent: bool = False,
         avoid_slow_brokers: bool = False,
-        compress_from: int | None = 4096,
+        compress_from: int | None = COMPRESS_FROM,
         compression: str = "zlib",
         compression_level: int = 5,
         message_bytes_max: int = MESSAGE_BODY_BYTES_MAX,
@@ -269,10 +271,14 @@ class Producer(PlainProducer):
         selector: Selector | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
+        listener_timeout: Duration | None = 3.0,
     ) -> Message:
         """Send a message, wait until one of its consumers replies, and return the reply.
 
-        `timeout` covers the request and the reply. Raises RequestTimeout, and the errors of `send`.
+        `timeout` covers the request and the reply. If no connected consumer subscribes to the topic for
+        `listener_timeout`, this raises NoListener instead of waiting for the whole timeout. Brokers are asked about
+        that when a reply takes long. With None they are not asked. The request is stored in any case, so a consumer
+        that comes later receives it. Raises RequestTimeout, and the errors of `send`.
         """
         return Message(
             self._run(
@@ -287,6 +293,7 @@ class Producer(PlainProducer):
                     selector=selector,
                     properties=properties,
                     flag=flag,
+                    listener_timeout=listener_timeout,
                 ),
                 self._find_patience(timeout),
             ),
@@ -305,7 +312,8 @@ class Producer(PlainProducer):
     ) -> Receipt:
         """Reply to a message that was sent with `request`, by a client in any language.
 
-        Raises MessageIllegal if the message is not a request, and SendFailed if its sender is gone.
+        `message.reply` does the same without a producer. Raises MessageIllegal if the message is not a request, and
+        SendFailed if its sender is gone.
         """
         return self._run(
             self._twin.reply(

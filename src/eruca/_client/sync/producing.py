@@ -44,7 +44,7 @@ class PlainProducer(PlainClient[AsyncProducer]):
         thread.check_caller()
         if not self._room.enter(self._timeout_s):
             raise SendFailed(
-                f"the message for {topic} was not sent: too much is under way for {self._timeout_s} s",
+                f"the message for {topic} was not sent: no room in the send window for {self._timeout_s} s",
                 [],
                 hint="raise in_flight_max, or send fewer messages at a time",
             )

@@ -9,15 +9,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from eruca._client.options import ClientOptions
 from eruca._client.produce.checks import Decided
 from eruca._client.produce.choosing import Selector
+from eruca._client.produce.delivery import TIMEOUT_S, TRY_TIMEOUT_S, SendHook
 from eruca._client.produce.outgoing import Receipt
+from eruca._client.produce.packing import COMPRESS_FROM
 from eruca._client.produce.transactions import Half, TransactionReceipt
 from eruca._client.produce.transactions import TransactionalProducer as AsyncTransactionalProducer
 from eruca._client.sync.base import Message
 from eruca._client.sync.transacting import PlainTransactionalProducer
+from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration
+from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
+from eruca.serializers import Serializer
 
 
 class TransactionalProducer(PlainTransactionalProducer):
@@ -40,10 +46,51 @@ class TransactionalProducer(PlainTransactionalProducer):
         *,
         check: Callable[[Message], Decided],
         checks_max: int = 8,
-        **others: Any,
+        group: str = "eruca",
+        options: ClientOptions | None = None,
+        timeout: Duration = TIMEOUT_S,
+        try_timeout: Duration | None = TRY_TIMEOUT_S,
+        retries: int | None = None,
+        retry_when_not_synced: bool = False,
+        idempotent: bool = False,
+        avoid_slow_brokers: bool = False,
+        compress_from: int | None = COMPRESS_FROM,
+        compression: str = "zlib",
+        compression_level: int = 5,
+        message_bytes_max: int = MESSAGE_BODY_BYTES_MAX,
+        linger: Duration = 0,
+        in_flight_max: int = 8192,
+        bytes_in_flight_max: int = 64 * 1024 * 1024,
+        serializer: Serializer | None = None,
+        hooks: Iterable[SendHook] = (),
+        trace: bool | str = False,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__(
-            AsyncTransactionalProducer(nameservers, check=self._plain_check(check), checks_max=checks_max, **others)
+            AsyncTransactionalProducer(
+                nameservers,
+                check=self._plain_check(check),
+                checks_max=checks_max,
+                group=group,
+                options=options,
+                timeout=timeout,
+                try_timeout=try_timeout,
+                retries=retries,
+                retry_when_not_synced=retry_when_not_synced,
+                idempotent=idempotent,
+                avoid_slow_brokers=avoid_slow_brokers,
+                compress_from=compress_from,
+                compression=compression,
+                compression_level=compression_level,
+                message_bytes_max=message_bytes_max,
+                linger=linger,
+                in_flight_max=in_flight_max,
+                bytes_in_flight_max=bytes_in_flight_max,
+                serializer=serializer,
+                hooks=hooks,
+                trace=trace,
+                clock=clock,
+            )
         )
 
     def send_transaction(

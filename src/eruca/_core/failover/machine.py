@@ -191,7 +191,7 @@ class Failover:
         elif self.phase is not Phase.WAITING or self._claimed is None:
             return
         elif self.view is not None and self.view.revision < event.revision:
-            # A newer view shows whether it is still so.
+            # A newer view shows whether that is still the case.
             self._rise(event.epoch, event.revision, self._claimed.in_sync, event.revision)
 
     def _learn_set(self, event: SetChanged | SetRefused) -> None:
@@ -245,7 +245,7 @@ class Failover:
             self._fence("the lease has expired")
 
     def _lose_etcd(self, view: View) -> None:
-        """Start over with an etcd that lost its data: its leases are gone too, and no revision is valid any more."""
+        """Start over with an etcd that lost its data: its leases are gone too, and no revision is valid anymore."""
         self._tell("etcd has lost its data", is_warning=True)
         if self.phase in (Phase.RISING, Phase.LEADING):
             self._fence("etcd has lost its data")
@@ -259,7 +259,7 @@ class Failover:
             self._check_mastership()
         if self.phase is Phase.FENCED:
             if self._lease is not None:
-                # It is not kept alive any more; no other is requested until it is known to have expired.
+                # It is no longer kept alive; no other is requested until it is known to have expired.
                 self._call(Revoke(self._lease))
                 return
             self._detach()
@@ -418,7 +418,7 @@ class Failover:
             return
         if self._round is None or self._round[0] != 0:
             self._round = (0, self._now)
-        # Positions are only comparable when no log grows any more.
+        # Positions are only comparable when no log grows anymore.
         if self._now < self._round[1] + self._rules.election_s or any(m.round != FOUNDING for m in members):
             return
         if not any(m.seen or m.epoch for m in members):

@@ -345,7 +345,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """Become a slave without a master; RoleDone when the log no longer grows and nothing is reported any more."""
+    """Become a slave without a master; RoleDone when the log no longer grows and nothing more is reported."""
 
     ticket: int
 

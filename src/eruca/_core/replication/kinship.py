@@ -35,7 +35,7 @@ class Kinship(Enum):
 
     SAME = "it belongs to the same store"
     EMPTY = "this broker has no log"
-    UNPROVEN = "it is an older version, which does not tell its store"
+    UNPROVEN = "it is an older version, which does not report its store"
     STRANGER = "it belongs to another store"
 
 

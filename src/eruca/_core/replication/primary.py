@@ -348,7 +348,7 @@ class PrimaryLink:
     # -- time and closing ----------------------------------------------------------------------------------------------
 
     def _pass_time(self, now: float) -> list[Action]:
-        # Compared the way `wake_at` computes it: a difference would be rounded, and the Tick would come in vain.
+        # Compared the way `wake_at` computes it: a difference would be rounded, and the Tick would come too early.
         if now >= self._heard_at + self.limits.silence_s:
             return self._close(f"no data received from the slave for {now - self._heard_at:.1f} s")
         actions = self._send(now)

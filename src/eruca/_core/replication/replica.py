@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from eruca._wire.replication import Chunk, Hello, LogChunk, Refusal, Report
+from eruca._wire.replication import Chunk, FencedFrame, Hello, LogChunk, Refusal, Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
 
 
 # The messages from a master.
-Frame: TypeAlias = Chunk | LogChunk | Refusal | Hello | Report
+Frame: TypeAlias = FencedFrame | LogChunk
 Event: TypeAlias = Frame | Connected | Appended | Tick | Lost
 
 
@@ -148,7 +148,7 @@ class ReplicaLink:
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Process an event; returns the actions to take, in order."""
-        # Nearly all events are of these two kinds, and a busy master causes thousands a second.
+        # Nearly all events are of these two kinds, and a busy master causes thousands per second.
         if isinstance(event, Chunk):
             return self._take_chunk(event, now)
         if isinstance(event, Appended):
@@ -172,6 +172,8 @@ class ReplicaLink:
                 return self._pass_time(now)
             case Hello() | Report():
                 return self._close("the master sent a message that only a slave sends")
+            case _:
+                return self._close("the master sent a message of the handshake in the middle of a link")
 
     def _connect(self, event: Connected, now: float) -> list[Action]:
         self.state = FollowerState.FOLLOWING
@@ -233,7 +235,7 @@ class ReplicaLink:
         return [SendReport(own)]
 
     def _pass_time(self, now: float) -> list[Action]:
-        # Compared the way `wake_at` computes it: a difference would be rounded, and the Tick would come in vain.
+        # Compared the way `wake_at` computes it: a difference would be rounded, and the Tick would come too early.
         if now >= self._heard_at + self._limits.silence_s:
             return self._close(f"no data received from the master for {now - self._heard_at:.1f} s")
         if now >= self._reported_at + self._limits.heartbeat_s:

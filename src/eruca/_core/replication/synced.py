@@ -31,7 +31,7 @@ class SyncCondition:
 
     @property
     def confirmed(self) -> int:
-        """The position before which there are enough copies of everything. It never decreases, whoever leaves."""
+        """The position before which there are enough copies of everything. It never decreases, even if slaves leave."""
         return EVERYTHING if self._required <= 1 and not self._members else self._confirmed
 
     @property

@@ -1,4 +1,4 @@
-"""Loops of Spark's rooms that are compiled where there is a compiler: records to columns, rows to batches."""
+"""Loops of the Spark rooms that are compiled if there is a compiler: records to columns, rows to batches."""
 
 from eruca._wire.kernel import load_kernels
 

@@ -1,12 +1,12 @@
 """Records to columns: from bytes to the buffers of an Arrow batch.
 
-Every function fills buffers that its caller made large enough; `spark.parsing` knows how large that is and makes
-columns of them. `find_records` goes first: it notes where the parts of each record lie, five numbers a record, and all
-others follow these spans.
+Every function fills buffers that its caller made large enough; `spark.parsing` knows how large they must be and turns
+them into columns. `find_records` runs first: it records where the parts of each record are, as five numbers per record.
+All other functions use these spans.
 
     | record begins | body begins | body ends | properties begin | record ends |
 
-`properties` goes on with what lies in properties.
+The module `properties` reads the properties.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -16,7 +16,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # Cython reads this branch
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -52,14 +52,14 @@ else:
 
 compiled: bool = cython.compiled
 
-# Numbers noted of a record, as `find_parts` notes them.
+# The number of positions per record, as `find_parts` returns them.
 SPAN: int = PARTS
-# The text of an IPv4 host, at its longest: 255.255.255.255:-2147483648
+# The longest text of an IPv4 host: 255.255.255.255:-2147483648
 HOST_CHARS_MAX = 27
 # The text of an offset id with an IPv6 host.
 OFFSET_ID_CHARS_MAX = 56
 
-# Plain Python leaves all sums to zlib.
+# In plain Python, zlib computes all sums.
 _CRC_BYTES_HERE = cython.declare(cython.int, 512 if cython.compiled else 0)
 
 
@@ -67,7 +67,7 @@ _CRC_BYTES_HERE = cython.declare(cython.int, 512 if cython.compiled else 0)
 @cython.inline
 @cython.exceptval(check=False)
 def _find_shift(flag: cython.uint, behind: cython.int) -> cython.Py_ssize_t:
-    """How much further back a field lies than with two IPv4 hosts: behind no host, one, or both."""
+    """Return how many bytes later a field is than with two IPv4 hosts: after no host, one, or both."""
     if behind == 0:
         return 0
     return find_shift(flag if behind > 1 else flag & BORN_HOST_V6)
@@ -85,13 +85,12 @@ def find_records(
     count_max: cython.longlong,
     topics: Any = None,
 ) -> tuple[int, int]:
-    """Note the spans of at most `count_max` records from `at` on; returns how many, and where the first bytes lie that
-    are not a record or were left.
+    """Find the spans of at most `count_max` records from `at` on; return their number, and where it stopped.
 
-    `base` is the position of the buffer's first byte in the log, which each record must agree with; -1 for records that
-    came over the wire. With `topics` (a set of bytes) only their records are noted. CRCs are not looked at, nor whether
-    a power loss cut a record short: a record of the log that ends with a zero, or has one at the begin of a sector
-    behind its body, ends the walk, and its caller looks more closely.
+    `base` is the position of the buffer's first byte in the log, which each record must match; -1 for records from the
+    network. With `topics` (a set of bytes) only records of these topics are returned. CRCs are not checked, nor whether
+    a power loss cut a record short: a record of the log that ends with a zero, or has a zero at the start of a sector
+    after its body, ends the walk, and the caller checks it more closely.
     """
     if len(buffer) == 0:
         return 0, at
@@ -113,7 +112,7 @@ def find_records(
         if filtered:
             topic_at = parts[BODY_END] + 1
             topic_size = parts[PROPERTIES] - 2 - topic_at
-            # Neighbours are often of one topic.
+            # Neighbours often have the same topic.
             if last_size != topic_size or not equals(p, topic_at, p, last_at, last_size):
                 last_at, last_size = topic_at, topic_size
                 wanted = take(p, topic_at, topic_at + topic_size) in topics
@@ -140,7 +139,7 @@ def take_int32(
     behind: cython.int,
     out: cython.int[::1],
 ) -> None:
-    """Fill a column of 4 bytes: `where` it lies with IPv4 hosts, and behind how many hosts."""
+    """Fill a column of 4 bytes: `where` it is with IPv4 hosts, and after how many hosts."""
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar = open_to_read(view)
     row: cython.Py_ssize_t
@@ -169,7 +168,7 @@ def take_int64(
 
 
 def _make_crc_tables() -> array[int]:
-    """What each byte does to a CRC-32, one to sixteen bytes before its end: sixteen tables of 256."""
+    """Return the effect of each byte on a CRC-32, one to sixteen bytes before its end: sixteen tables of 256."""
     tables = array("I", bytes(16 * 256 * 4))
     for byte in range(256):
         crc = byte
@@ -190,7 +189,7 @@ _CRC_TABLES: array[int] = _make_crc_tables()
 def _fold(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, crc: cython.uint, t: cython.p_const_uint, before: cython.Py_ssize_t
 ) -> cython.uint:
-    """What eight bytes do to a CRC, by the tables for as many bytes before the end of those that are summed at once."""
+    """Return the effect of eight bytes on a CRC; the tables depend on how far they are from the end of the block."""
     low: cython.uint = crc ^ _read_back(p, at)
     high: cython.uint = _read_back(p, at + 4)
     return (
@@ -209,7 +208,7 @@ def _fold(
 @cython.inline
 @cython.exceptval(check=False)
 def _read_back(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
-    """Four bytes, the first one the lowest."""
+    """Return four bytes as a little-endian number."""
     return (
         cython.cast(cython.uint, p[at])
         | (cython.cast(cython.uint, p[at + 1]) << 8)
@@ -224,7 +223,7 @@ def _read_back(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.uint:
 def _sum_crc(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, t: cython.p_const_uint
 ) -> cython.uint:
-    """The CRC-32 of some bytes, sixteen at a time: half of them do not wait for what came before."""
+    """Return the CRC-32 of some bytes, sixteen at a time: half of them do not depend on the previous result."""
     crc: cython.uint = 0xFFFFFFFF
     while end - at >= 16:
         crc = _fold(p, at, crc, t, 2048) ^ _fold(p, at + 8, 0, t, 0)
@@ -239,7 +238,7 @@ def _sum_crc(
 
 
 def check_crcs(buffer: Any, spans: cython.longlong[::1], count: cython.Py_ssize_t, out: cython.uchar[::1]) -> int:
-    """Fill a column with 1 where the CRC of the body is right, and 0 where not; returns how many are wrong."""
+    """Fill a column with 1 where the CRC of the body is correct and 0 elsewhere; return how many are wrong."""
     view: cython.const[cython.uchar][::1] = buffer
     tables: cython.const[cython.uint][::1] = _CRC_TABLES
     p: cython.p_const_uchar = open_to_read(view)
@@ -252,13 +251,13 @@ def check_crcs(buffer: Any, spans: cython.longlong[::1], count: cython.Py_ssize_
     wrong: cython.Py_ssize_t = 0
     for row in range(count):
         at, end = spans[row * PARTS + 1], spans[row * PARTS + 2]
-        # Measured: a call of zlib's costs as much as some hundred bytes do here, and then it is the faster one.
+        # Measured: a call to zlib costs as much as about a hundred bytes cost here; for longer bodies zlib is faster.
         if end - at < _CRC_BYTES_HERE:
             found = _sum_crc(p, at, end, t)
         else:
             found = crc32(whole[at:end])
         found &= CRC_MASK
-        # A record without body has whatever CRC its writer left there.
+        # A record without a body has any CRC that its writer left there.
         out[row] = found == read_u32(p, spans[row * PARTS] + CRC_AT) or at == end
         wrong += 1 - out[row]
     return wrong
@@ -280,7 +279,7 @@ def take_bytes(
 ) -> int:
     """Fill a column with the bytes from one number of the spans (plus `skip`) to another (minus `cut`).
 
-    Returns how many bytes it has.
+    Return the number of bytes in the column.
     """
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar = open_to_read(view)
@@ -306,7 +305,7 @@ def take_hosts(
 ) -> int:
     """Fill a column with the hosts of senders, or of brokers if `stored`, as address:port.
 
-    Returns how many bytes it has, or -1 when there is an IPv6 host: then it is for the caller to write them.
+    Return the number of bytes in the column, or -1 if there is an IPv6 host: the caller must write them then.
     """
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar = open_to_read(view)
@@ -327,7 +326,7 @@ def take_hosts(
             return -1
         at += STORE_HOST_AT + _find_shift(flag, 1) if stored else BORN_HOST_AT
         if last_at >= 0 and equals(p, at, p, last_at, 8):
-            # Neighbours often have one sender, and nearly always one broker.
+            # Neighbours often have the same sender, and nearly always the same broker.
             to = copy(q, to, q, last_to, last_size)
             continue
         last_at, last_to = at, to
@@ -348,7 +347,7 @@ def take_offset_ids(
     offsets: cython.int[::1],
     data: cython.uchar[::1],
 ) -> int:
-    """Fill a column with the offset ids: store host and position in hexadecimal. Returns how many bytes it has."""
+    """Fill a column with the offset ids: store host and position in hexadecimal. Return its number of bytes."""
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar = open_to_read(view)
     q: cython.p_uchar = open_to_write(data)

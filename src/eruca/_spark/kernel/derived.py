@@ -1,6 +1,6 @@
-"""Rows to what is derived from a log: the entries of a consume queue, and those of an index file.
+"""Rows to the files derived from a log: the entries of consume queues and of index files.
 
-How an entry is written is for the store to say (`store.kernel`); these loops bring it the columns.
+The store defines how an entry is written (`store.kernel`); these loops pass it the columns.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # Cython reads this branch
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -31,7 +31,7 @@ def put_queue_entries(
     sizes: cython.const[cython.int][::1],
     codes: cython.const[cython.longlong][::1],
 ) -> None:
-    """Write entries of a consume queue, one behind the other."""
+    """Write entries of a consume queue, one after the other."""
     count: cython.Py_ssize_t = len(positions)
     row: cython.Py_ssize_t
     if len(sizes) != count or len(codes) != count or count * ENTRY_BYTES > len(out):
@@ -54,7 +54,7 @@ def put_index_entries(
     one: cython.longlong[2] = [0, 0]
     if len(positions) != count or len(times) != count:
         raise ValueError("columns differ in length")
-    if not cython.compiled:  # sums and masks of numpy's numbers overflow
+    if not cython.compiled:  # numpy's integers overflow in sums and masks
         hashes, positions, times = memoryview(hashes), memoryview(positions), memoryview(times)
     q: cython.p_uchar = open_to_write(out)
     for row in range(count):

@@ -1,8 +1,8 @@
 """Rows to messages: from the buffers of an Arrow batch to batch bodies.
 
-`pack_rows` writes what `wire.batch` draws, one message for each row; what its properties are, its caller says with
-fields: each puts one property of a row, or several, or none.
-`spark.sinkencoding` makes fields of columns and knows how large a buffer must be.
+`pack_rows` writes the layout drawn in `wire.batch`, one message per row. Its caller passes fields for the properties:
+each field writes one property of a row, several, or none. `spark.sink.encoding` turns columns into fields and knows how
+large a buffer must be.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # Cython reads this branch
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -32,7 +32,7 @@ HAS_SEPARATOR = 3
 HAS_BLANK = 4
 PROPERTIES_TOO_LARGE = 5
 
-# Bytes of a message in a batch beside its body and its properties.
+# Bytes of a message in a batch besides its body and its properties.
 ITEM_BYTES = 22
 _HEAD_BYTES = cython.declare(cython.int, 20)
 _NAMED = cython.declare(cython.int, 1)
@@ -40,7 +40,7 @@ _NEXT = cython.declare(cython.int, 2)
 _SPACE = cython.declare(cython.int, 32)
 _INT_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 _WRAP = cython.declare(cython.longlong, 0x100000000)
-# What a field returns instead of where the next byte goes.
+# Returned by a field instead of the position of the next byte.
 _NO_ROOM = cython.declare(cython.int, -1)
 _SEPARATOR = cython.declare(cython.int, -3)
 _BLANK = cython.declare(cython.int, -4)
@@ -66,7 +66,7 @@ def _has_separator(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_
 def _put_text(
     text: bytes, q: cython.p_uchar, to: cython.Py_ssize_t, room: cython.Py_ssize_t, more: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Write what a property begins with, if there is room for it and so many bytes more; returns as `put` does."""
+    """Write the beginning of a property, if there is room for it and for `more` further bytes; return as `put` does."""
     p: cython.p_const_uchar = text
     n: cython.Py_ssize_t = len(text)
     return copy(q, to, p, 0, n) if to + n + more <= room else _NO_ROOM
@@ -86,7 +86,7 @@ class Texts:
 
     def __init__(self, offsets: Any, data: Any, valid: Any = None) -> None:
         self.offsets = memoryview(offsets)
-        # An address is taken of it, so it must have a byte.
+        # Its address is taken, so it must have at least one byte.
         self.data = memoryview(data if len(data) else b"\0")
         self.all_valid = valid is None
         self.valid = memoryview(b"\0" if valid is None else valid)
@@ -94,29 +94,29 @@ class Texts:
     @cython.cfunc
     @cython.inline
     def size_of(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """How many bytes a row has; -1 when it has none at all."""
+        """Return the number of bytes of a row; -1 for a null."""
         if not self.all_valid and not self.valid[row]:
             return -1
         return self.offsets[row + 1] - self.offsets[row]
 
     def count_bytes(self, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> int:
-        """The bytes from one row to another."""
+        """Return the number of bytes from one row to another."""
         return self.offsets[end] - self.offsets[begin]
 
 
 @cython.cclass
 class Field:
-    """Puts properties of a row."""
+    """Writes properties of a row."""
 
     @cython.cfunc
     def put(
         self, row: cython.Py_ssize_t, q: cython.p_uchar, to: cython.Py_ssize_t, room: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Write `name 0x01 value 0x02`; returns where the next byte goes, or what is wrong."""
+        """Write `name 0x01 value 0x02`; return the position of the next byte, or what is wrong."""
         return to
 
     def find_room(self, rows: cython.Py_ssize_t) -> int:
-        """The most bytes it needs for so many rows."""
+        """Return the most bytes that this number of rows can need."""
         return 0
 
 
@@ -174,7 +174,7 @@ class TextField(Field):
 
 @cython.cclass
 class WordsField(Field):
-    """A property with the words of a list, separated by blanks; none where there is no word."""
+    """A property with the words of a list, separated by spaces; none where there is no word."""
 
     prefix: bytes
     lists: cython.const[cython.int][::1]
@@ -219,13 +219,13 @@ class WordsField(Field):
     def find_room(self, rows: cython.Py_ssize_t) -> int:
         words: cython.Py_ssize_t = self.lists[rows] - self.lists[0]
         size: cython.Py_ssize_t = self.words.count_bytes(self.lists[0], self.lists[rows])
-        # Room for a name is asked for with each word.
+        # Each word asks for room for a name too.
         return size + words + rows * (len(self.prefix) + 1) + len(self.prefix)
 
 
 @cython.cclass
 class MapField(Field):
-    """The entries of a map as properties, but for those without name or value and those that are not for users."""
+    """The entries of a map as properties, except those without a name or value and those reserved for the system."""
 
     lists: cython.const[cython.int][::1]
     names: Texts
@@ -256,7 +256,7 @@ class MapField(Field):
                 continue
             at = self.names.offsets[entry]
             value_at = self.values.offsets[entry]
-            # All that are left out begin with a capital letter, which those of users seldom do.
+            # All reserved names start with a capital letter; users' names seldom do.
             if 65 <= p[at] <= 90 and bytes(self.names.data[at : at + n]) in self.left_out:
                 continue
             if _has_separator(p, at, n) or _has_separator(v, value_at, value_n):
@@ -278,7 +278,7 @@ class MapField(Field):
 
 @cython.cclass
 class IdField(Field):
-    """UNIQ_KEY: what the ids of all rows begin with, and four digits that count on from a number."""
+    """UNIQ_KEY: the common prefix of the ids of all rows, and four digits that count up from a number."""
 
     prefix: bytes
     first: cython.longlong
@@ -309,7 +309,7 @@ class IdField(Field):
 
 @cython.cclass
 class NumberField(Field):
-    """A property that ends with the number of the row, counted from a first one."""
+    """A property that ends with the number of the row, counted from a given one."""
 
     prefix: bytes
     first: cython.longlong
@@ -347,14 +347,14 @@ def pack_rows(
     ends: cython.longlong[::1],
     reasons: cython.uchar[::1],
 ) -> int:
-    """Write the rows that `order` names, in its order, as messages of a batch; returns how many are good.
+    """Write the rows listed in `order`, in that order, as messages of a batch; return how many are good.
 
-    `ends` gets where each ends in `out`, `reasons` why a row is not there. `flags` are as long as there are rows, or of
-    length 0.
+    `ends` receives the end of each message in `out`, `reasons` why a row was left out. `flags` has one entry per row,
+    or none.
     """
     q: cython.p_uchar = open_to_write(out)
     p: cython.p_const_uchar = open_to_read(bodies.data)
-    if not cython.compiled:  # numbers of numpy do not stay in their bounds
+    if not cython.compiled:  # numpy's integers overflow
         order, flags = memoryview(order), memoryview(flags)
     room: cython.Py_ssize_t = len(out)
     count: cython.Py_ssize_t = len(order)
@@ -393,7 +393,7 @@ def pack_rows(
             to = start
             continue
         if to > properties_at:
-            to -= 1  # the separator behind the last one
+            to -= 1  # the separator after the last one
         if to - properties_at > properties_bytes_max:
             reasons[number] = PROPERTIES_TOO_LARGE
             to = start

@@ -1,6 +1,6 @@
-"""Properties to columns: one of them, the words of one, all as a map.
+"""Properties to columns: a single property, the words of one, or all as a map.
 
-As in `columns`, whose spans these follow, every function fills buffers that its caller made large enough.
+These functions use the spans of `columns`; as there, each fills buffers that its caller made large enough.
 """
 
 # mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # which the compiler looks into
+if TYPE_CHECKING:  # Cython reads this branch
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -38,9 +38,9 @@ def find_values(
     third: bytes,
     places: cython.longlong[::1],
 ) -> None:
-    """Note where the values of three properties begin and end, six numbers a record: -1 for one that is not there.
+    """Find where the values of three properties start and end, six numbers per record: -1 for a missing property.
 
-    Of several with one name the last one counts.
+    If a name occurs several times, the last one counts.
     """
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar = open_to_read(view)
@@ -83,7 +83,7 @@ def _is_named(
     name: cython.p_const_uchar,
     name_bytes: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Has a property this name, and a value?"""
+    """Return whether a property has this name, and a value."""
     return end - at > name_bytes + 1 and p[at + name_bytes] == _NAMED and equals(p, at, name, 0, name_bytes)
 
 
@@ -98,7 +98,7 @@ def take_property(
 ) -> tuple[int, int]:
     """Fill a column with one of the three properties, and `valid` with 1 where there is one.
 
-    Returns its bytes, and how many have it.
+    Return its bytes, and how many records have it.
     """
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar = open_to_read(view)
@@ -127,7 +127,7 @@ def take_keys(
     offsets: cython.int[::1],
     data: cython.uchar[::1],
 ) -> tuple[int, int]:
-    """Fill a column of lists with the words of one of the three; returns how many words there are, and their bytes."""
+    """Fill a column of lists with the words of one of the three; return the number of words, and their bytes."""
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar = open_to_read(view)
     q: cython.p_uchar = open_to_write(data)
@@ -161,7 +161,7 @@ def take_keys(
 def _is_named_again(
     p: cython.p_const_uchar, places: cython.p_longlong, entry: cython.Py_ssize_t, entries: cython.Py_ssize_t
 ) -> cython.bint:
-    """Has a later property the name of this one? The last one is the one that counts."""
+    """Return whether a later property has the same name: the last one counts."""
     at: cython.Py_ssize_t = places[entry * 3]
     size: cython.Py_ssize_t = places[entry * 3 + 1] - at
     other: cython.Py_ssize_t
@@ -182,10 +182,10 @@ def take_map(
     value_offsets: cython.int[::1],
     values: cython.uchar[::1],
 ) -> tuple[int, int, int]:
-    """Fill a column of maps with all properties; returns how many entries there are, and the bytes of names and values.
+    """Fill a column of maps with all properties; return the number of entries, and the bytes of names and values.
 
-    To find names that come twice, each is compared with all others. `scratch` has three numbers for each property of
-    one record; one with more of them would take long, so the count is then -1, and it is for the caller to parse them.
+    To find repeated names, each is compared with all others. `scratch` has room for three numbers per property of one
+    record. A record with more properties would take long, so the count is -1 then, and the caller must parse them.
     """
     view: cython.const[cython.uchar][::1] = buffer
     p: cython.p_const_uchar = open_to_read(view)

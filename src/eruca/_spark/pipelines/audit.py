@@ -7,13 +7,13 @@ not judged: a message is lost only if it was acknowledged to a producer and no b
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
 from eruca._admin.transactions import UNDECIDED, list_transactions
+from eruca._ground.durations import Duration, to_seconds
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.archive.plan import make_store_reader
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
@@ -26,9 +26,9 @@ from eruca._wire.properties import PGROUP, REAL_TOPIC, TRANSACTION_CHECK_TIMES
 from eruca._wire.trace import TracedKind
 from eruca.errors import ConfigError
 
-LATE_MS: Final = 60_000
+LATE_S: Final = 60.0
 # A message may still be on its way to a consumer, or a trace to the broker.
-SETTLE_MS: Final = 60_000
+SETTLE_S: Final = 60.0
 _SHOWN: Final = 10_000
 
 FINDINGS: Final = ("lost", "stored twice", "not consumed", "consumed twice", "late")
@@ -52,9 +52,7 @@ def find_deliveries(traces: Any) -> Any:
     )
 
 
-def compare_messages(
-    stored: Any, traces: Any, deliveries: Any, *, late_ms: int = LATE_MS, settled_ms: int | None = None
-) -> Any:
+def compare_messages(stored: Any, traces: Any, deliveries: Any, *, late_ms: int, settled_ms: int | None = None) -> Any:
     """Return all findings: one row for each message, and group, and what is wrong with it.
 
     Messages younger than `settled_ms` are not reported as missing: they may still be on their way.
@@ -222,7 +220,7 @@ def ask_transactions(session: Any, access: Access) -> Any:
             row.topic,
             row.state.value,
             row.checks,
-            datetime.fromtimestamp(row.time / 1000, UTC),
+            row.stored_at,
         )
         for row in found
     ]
@@ -245,10 +243,15 @@ def run_audit(
     out: str = "",
     *,
     trace_topic: str = TRACE_TOPIC,
-    late_ms: int = LATE_MS,
-    settle_ms: int = SETTLE_MS,
+    late: Duration = LATE_S,
+    settle: Duration = SETTLE_S,
 ) -> JobSummary:
-    """Compare what was sent, stored and consumed, and list undecided transactions; details go to `out`."""
+    """Compare what was sent, stored and consumed, and list undecided transactions; details go to `out`.
+
+    A message is late if it was first consumed longer than `late` after it was sent. Messages younger than `settle` are
+    not reported as missing.
+    """
+    late_ms, settle_ms = round(to_seconds("late", late) * 1000), round(to_seconds("settle", settle) * 1000)
     if not wanted.access and not wanted.stores:
         raise ConfigError("an audit needs brokers or store directories", hint="give --name-server or --store")
     with track_job(session, "audit") as summary:

@@ -55,13 +55,13 @@ def draw_charts(tables: Mapping[str, Rows]) -> dict[str, bytes]:
     consumed = tables.get("consumed-by-hour") or ()
     charts: dict[str, bytes] = {}
     if topics:
-        charts["messages"] = _draw_bars("Messages an hour, by topic", topics, "hour", "topic", "messages")
-        charts["bytes"] = _draw_bars("Bytes an hour, by topic", topics, "hour", "topic", "bytes")
+        charts["messages"] = _draw_bars("Messages per hour, by topic", topics, "hour", "topic", "messages")
+        charts["bytes"] = _draw_bars("Bytes per hour, by topic", topics, "hour", "topic", "bytes")
         charts["stored-latency"] = _draw_lines(
             "From sent to stored: 99th percentile in ms", topics, "hour", ("topic",), "storedP99Ms"
         )
     if consumed:
-        charts["consumed"] = _draw_bars("Consumed an hour, by group", consumed, "hour", "group", "consumed")
+        charts["consumed"] = _draw_bars("Consumed per hour, by group", consumed, "hour", "group", "consumed")
         charts["consumed-latency"] = _draw_lines(
             "From sent to consumed: 99th percentile in ms",
             consumed,

@@ -122,7 +122,7 @@ class Directory:
             if self.exists(target):
                 return
             raise ConfigError(
-                f"{source} and {target} are both missing in {self}", hint="was something deleted by hand?"
+                f"{source} and {target} are both missing in {self}", hint="was something deleted manually?"
             )
         joined = self._join(target)
         self._fs.create_dir(joined.rpartition("/")[0], recursive=True)

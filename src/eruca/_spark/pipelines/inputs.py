@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
+from eruca._ground.times import to_epoch_ms
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.offsets import name_queue
 from eruca._spark.pipelines.archive.frames import ARCHIVE_SCHEMA
@@ -34,21 +36,34 @@ class MessageInput:
     stores: Mapping[str, str] = field(default_factory=dict)
     topics: Sequence[str] = ()
     pattern: str = ""
-    # Stored at or after the first and before the second, in milliseconds since the epoch.
-    since_ms: int | None = None
-    until_ms: int | None = None
+    # Stored at or after the first and before the second.
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        find_bounds(self)  # raises now instead of in a task
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the input; equal descriptions read the same messages."""
+        since_ms, until_ms = find_bounds(self)
         return {
             "archive": self.archive,
             "nameServer": self.access.nameserver if self.access else "",
             "stores": dict(sorted(self.stores.items())),
             "topics": sorted(self.topics),
             "pattern": self.pattern,
-            "since": self.since_ms,
-            "until": self.until_ms,
+            "since": since_ms,
+            "until": until_ms,
         }
+
+
+def find_bounds(wanted: MessageInput) -> tuple[int | None, int | None]:
+    """Return the times of an input in milliseconds since 1970. Raises ConfigError for a time without a zone."""
+    since, until = wanted.since, wanted.until
+    return (
+        None if since is None else to_epoch_ms("MessageInput.since", since),
+        None if until is None else to_epoch_ms("MessageInput.until", until),
+    )
 
 
 def open_messages(session: Any, wanted: MessageInput, warnings: list[str] | None = None) -> Any:
@@ -74,7 +89,7 @@ def open_messages(session: Any, wanted: MessageInput, warnings: list[str] | None
         if wanted.access is not None:
             parts.append(_add_date(_open_live(session, wanted, contents, warnings if warnings is not None else [])))
         frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    return choose_times(frame, wanted.since_ms, wanted.until_ms)
+    return choose_times(frame, *find_bounds(wanted))
 
 
 def choose_times(messages: Any, since_ms: int | None, until_ms: int | None) -> Any:
@@ -103,8 +118,9 @@ def _open_live(session: Any, wanted: MessageInput, contents: Contents, warnings:
     assert wanted.access is not None
     with Cluster(wanted.access) as cluster:
         plan = plan_topics(cluster, wanted.topics, wanted.pattern, contents)
-        if wanted.since_ms is not None and plan.ends:
-            _skip_older(cluster, plan, wanted.since_ms)
+        since_ms, _ = find_bounds(wanted)
+        if since_ms is not None and plan.ends:
+            _skip_older(cluster, plan, since_ms)
     warnings += plan.warnings
     if plan.lost:
         queues = "; ".join(name_queue(queue) for queue in list(plan.lost)[:3])
@@ -127,8 +143,9 @@ def _open_stores(session: Any, wanted: MessageInput) -> Any:
         reader = reader.option("subscribe", ",".join(wanted.topics))
     elif wanted.pattern:
         reader = reader.option("subscribePattern", wanted.pattern)
-    if wanted.since_ms is not None:
-        reader = reader.option("startingTimestamp", str(wanted.since_ms))
-    if wanted.until_ms is not None:
-        reader = reader.option("endingTimestamp", str(wanted.until_ms))
+    since_ms, until_ms = find_bounds(wanted)
+    if since_ms is not None:
+        reader = reader.option("startingTimestamp", str(since_ms))
+    if until_ms is not None:
+        reader = reader.option("endingTimestamp", str(until_ms))
     return reader.load()

@@ -160,7 +160,7 @@ def run_rebuild(
 
     Without `out`, the stores must not be open, and the old directories are kept next to the new ones unless `drop_old`.
     With `out`, the stores are not changed and may be open: complete records are read. Each of several stores gets a
-    directory of its own name in `out`.
+    directory named after it in `out`.
     """
     # Workers may have another working directory.
     places = [Path(directory).absolute() for directory in directories]

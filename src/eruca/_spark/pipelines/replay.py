@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as sf
 
+from eruca._ground.times import from_epoch_ms
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.archive.frames import count_good
 from eruca._spark.pipelines.archive.plan import make_access_options
@@ -150,7 +151,8 @@ def run_replay(session: Any, wanted: MessageInput, options: ReplayOptions, targe
     replay_id = name_replay(wanted, options)
     with track_job(session, "replay") as summary:
         messages = choose_messages(open_messages(session, wanted, summary.warnings), options)
-        summary.facts |= {"id": replay_id, "until": wanted.until_ms}
+        until = "" if wanted.until is None else wanted.until.isoformat(timespec="milliseconds")
+        summary.facts |= {"id": replay_id, "until": until}
         good = sf.col("body").isNotNull()
         messages, tell = count_good(messages, good)
         messages = messages.where(good)
@@ -171,8 +173,8 @@ def complete_input(wanted: MessageInput, options: ReplayOptions) -> MessageInput
         wanted = replace(wanted, topics=(f"{DLQ_PREFIX}{options.dead_letters_of}",))
     if not wanted.topics and not wanted.pattern:
         raise ConfigError("no messages are selected", hint="give --topic or --dlq")
-    if wanted.until_ms is None:
-        wanted = replace(wanted, until_ms=int(time.time() * 1000))
+    if wanted.until is None:
+        wanted = replace(wanted, until=from_epoch_ms(int(time.time() * 1000)))
     return wanted
 
 

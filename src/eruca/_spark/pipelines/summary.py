@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eruca._ground.times import from_epoch_ms
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-# As a number it is milliseconds.
-Time = datetime | int | None
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -25,9 +25,9 @@ class JobSummary:
     job: str
     rows: int = 0
     bytes: int = 0
-    # When the first and last message were stored, in milliseconds.
-    first_ms: int | None = None
-    last_ms: int | None = None
+    # When the first and last message were stored.
+    first: datetime | None = None
+    last: datetime | None = None
     # Records that were set aside: the reason, and how many.
     bad: dict[str, int] = field(default_factory=dict)
     # What was written: a readable name, and the path.
@@ -45,14 +45,17 @@ class JobSummary:
     def add(
         self, rows: int, size: int, first: datetime | int | None = None, last: datetime | int | None = None
     ) -> None:
-        """Count more rows, with their bytes and when the first and last of them was stored."""
+        """Count more rows, with their bytes and when the first and last of them was stored.
+
+        Jobs pass times as Spark returns them: milliseconds since 1970, or local times without a zone.
+        """
         self.rows += rows
         self.bytes += size
-        first_ms, last_ms = _to_ms(first), _to_ms(last)
-        if first_ms is not None:
-            self.first_ms = first_ms if self.first_ms is None else min(self.first_ms, first_ms)
-        if last_ms is not None:
-            self.last_ms = last_ms if self.last_ms is None else max(self.last_ms, last_ms)
+        began, ended = _to_time(first), _to_time(last)
+        if began is not None:
+            self.first = began if self.first is None else min(self.first, began)
+        if ended is not None:
+            self.last = ended if self.last is None else max(self.last, ended)
 
     def set_aside(self, reason: str, count: int) -> None:
         """Count records that were set aside for a reason."""
@@ -65,8 +68,8 @@ class JobSummary:
             "job": self.job,
             "rows": self.rows,
             "bytes": self.bytes,
-            "first": _show_time(self.first_ms),
-            "last": _show_time(self.last_ms),
+            "first": _show_time(self.first),
+            "last": _show_time(self.last),
             "badRecords": self.bad_records,
             "bad": dict(sorted(self.bad.items())),
             "outputs": dict(self.outputs),
@@ -93,9 +96,9 @@ class JobSummary:
         table.add_column(overflow="fold")
         rate = f" ({self.rows / self.seconds:,.0f} per second)" if self.seconds > 0 and self.rows else ""
         lines: list[tuple[str, str]] = [("rows", f"{self.rows:,}{rate}"), ("bytes", _show_bytes(self.bytes))]
-        if self.first_ms is not None:
-            lines.append(("stored from", str(_show_time(self.first_ms))))
-            lines.append(("stored to", str(_show_time(self.last_ms))))
+        if self.first is not None:
+            lines.append(("stored from", str(_show_time(self.first))))
+            lines.append(("stored to", str(_show_time(self.last))))
         lines.append(("set aside", f"{self.bad_records:,}"))
         lines += [(f"  {reason}", f"{count:,}") for reason, count in sorted(self.bad.items())]
         lines += [(name, _show_fact(value)) for name, value in self.facts.items()]
@@ -107,17 +110,14 @@ class JobSummary:
         return table
 
 
-def _to_ms(time: Time) -> int | None:
+def _to_time(time: datetime | int | None) -> datetime | None:
     if isinstance(time, datetime):
-        # Spark returns local times without a zone.
-        return int(time.timestamp() * 1000)
-    return time
+        return time.astimezone(UTC)
+    return None if time is None else from_epoch_ms(time)
 
 
-def _show_time(time_ms: int | None) -> str | None:
-    if time_ms is None:
-        return None
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+def _show_time(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="milliseconds")
 
 
 def _show_bytes(count: int) -> str:

@@ -54,7 +54,7 @@ _ARROW_SCHEMA: Final = pa.schema(
 
 def open_traces(session: Any, wanted: MessageInput, topic: str, warnings: list[str]) -> Any:
     """Return the trace records of an input; None if it has no trace topic."""
-    place = replace(wanted, topics=(topic,), pattern="", until_ms=None)
+    place = replace(wanted, topics=(topic,), pattern="", until=None)
     if wanted.access is not None:
         with Cluster(wanted.access) as cluster:
             if not cluster.list_queues([topic]):

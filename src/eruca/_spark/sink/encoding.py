@@ -71,8 +71,8 @@ _BAD_DELAY: Final = 18
 _REASONS: Final = {
     packing.NO_BODY: "it has no body, or an empty one",
     packing.BODY_TOO_LARGE: "its body is larger than maxMessageBytes",
-    packing.HAS_SEPARATOR: "its tags, keys or properties have a separator character (0x01 or 0x02)",
-    packing.HAS_BLANK: "one of its keys has a blank, which separates keys",
+    packing.HAS_SEPARATOR: "its tags, keys or properties contain a separator character (0x01 or 0x02)",
+    packing.HAS_BLANK: "one of its keys contains a space, which separates keys",
     packing.PROPERTIES_TOO_LARGE: f"its tags, keys and properties have more than {_PROPERTIES_BYTES_MAX} bytes",
     _NO_TOPIC: "it has no topic, and there is no option topic",
     _NO_QUEUE: "its topic has no queue with its queueId",
@@ -85,7 +85,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Rows for one queue: a batch, or one message with properties of its own."""
+    """Rows for one queue: a batch, or one message with its own properties."""
 
     queue: MessageQueue
     body: bytes

@@ -62,7 +62,7 @@ def _read_properties(text: str) -> dict[str, str]:
         raise ValueError('expected an object of strings as JSON, for example {"source": "spark"}')
     for name in found:
         if not name or name in RESERVED:
-            raise ValueError(f"the property {name!r} has a meaning of its own")
+            raise ValueError(f"the property name {name!r} is reserved")
     if len(text.encode()) > PROPERTIES_BYTES_MAX:
         raise ValueError(f"they have more than {PROPERTIES_BYTES_MAX} bytes")
     return found
@@ -166,7 +166,7 @@ class SinkOptions:
             raise ConfigError("writeId requires delivery=idempotent")
         for name in ("tags", "keys"):
             if "\x01" in values[name] or "\x02" in values[name]:
-                raise ConfigError(f"option {name} has a separator character (0x01 or 0x02)")
+                raise ConfigError(f"option {name} contains a separator character (0x01 or 0x02)")
         return cls(
             access=Access.of(values),
             topic=values["topic"],

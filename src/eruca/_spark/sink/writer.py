@@ -33,6 +33,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from eruca._client.produce.choosing import explain_not_writable
 from eruca._client.produce.sending import Parcel, Sender
 from eruca._client.session.calls import explain_refusal
+from eruca._ground.durations import to_ms
 from eruca._spark.cluster import RETRIES, Cluster
 from eruca._spark.sink.encoding import Request, RowPacker
 from eruca._spark.sink.options import SinkOptions, check_columns, wants_timer
@@ -148,7 +149,7 @@ class Lanes:
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
         self._routes = cluster.admin.routes
         self._options = options
-        self._timeout_ms = options.access.timeout_ms
+        self._timeout_ms = to_ms("timeout", options.access.timeout)
         self._sender = Sender(cluster.admin.session, ONCE_GROUP if options.is_idempotent else SINK_GROUP)
         self._batch_properties = f"{WAIT}\x01{'true' if options.wait_store_ok else 'false'}"
         self._waiting: dict[MessageQueue, deque[Request]] = {}

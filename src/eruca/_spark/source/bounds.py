@@ -41,7 +41,7 @@ def match_topics(cluster: Cluster, pattern: str) -> list[str]:
     names = cluster.list_topics()
     # A pattern such as `.*` is not meant to match these.
     hidden = {name for name in names if is_system_topic(name)}
-    # Every broker and every cluster has a topic of its own name.
+    # Every broker and every cluster has a topic named after it.
     for name, brokers in cluster.run(cluster.insist(cluster.admin.list_clusters)).items():
         hidden.update((name, *brokers))
     if not pattern.startswith(("%", "\\%", "(%")):

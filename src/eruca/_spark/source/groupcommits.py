@@ -23,7 +23,7 @@ from typing import Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from eruca._ground.durations import Duration, to_seconds
-from eruca._spark.cluster import Access, Cluster
+from eruca._spark.cluster import Access, Cluster, describe_tls, read_tls
 from eruca._spark.offsets import Offsets, decode_offsets
 from eruca._wire.bodies import ConsumerData, ConsumeType, HeartbeatData, MessageQueue
 from eruca._wire.names import RETRY_PREFIX
@@ -43,17 +43,14 @@ def describe_group(group: str, access: Access) -> dict[str, Any]:
     described: dict[str, Any] = {"group": group, "nameServer": access.nameserver}
     if access.access_file:
         described["accessFile"] = access.access_file
-    if access.tls or access.tls_ca_file:
-        described |= {"tls": True, "tlsCaFile": access.tls_ca_file}
-    return described
+    return described | describe_tls(access.tls)
 
 
 def _read_access(described: Mapping[str, Any]) -> Access:
     return Access(
         described["nameServer"],
         access_file=described.get("accessFile", ""),
-        tls=described.get("tls", False),
-        tls_ca_file=described.get("tlsCaFile", ""),
+        tls=read_tls(described),
     )
 
 

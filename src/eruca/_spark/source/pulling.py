@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from eruca._client.group.pulling import make_peek_header
 from eruca._client.session.calls import PulledBytes, PullStatus
+from eruca._ground.durations import to_seconds
 from eruca._ground.limits import PULL_COUNT_MAX
 from eruca._spark.cluster import RETRIES, Cluster
 from eruca._spark.columns import Column
@@ -120,7 +121,7 @@ class _Puller:
         self._cluster = cluster
         self._options = options
         self._retries = options.access.retries
-        self._timeout_s = options.access.timeout_ms / 1000
+        self._timeout_s = to_seconds("timeout", options.access.timeout)
         self._todo = deque(ranges)
         self._at = ranges[0].begin
         self._strides: dict[str, _Stride] = {}

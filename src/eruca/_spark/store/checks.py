@@ -165,7 +165,7 @@ def check_index(keys: Any, rows: Any) -> Any:
     seconds = F.least(F.lit(2**31 - 1), F.greatest(F.lit(0), F.expr("(storeTime - beginTime) div 1000")))
     stray = F.format_string("entry %d: no record with such a key starts at position %d", "number", "position")
     late = F.concat(
-        F.format_string("entry %d: %d seconds after the first entry, its record says ", "number", "seconds"),
+        F.format_string("entry %d: %d seconds after the first entry, but its record has  ", "number", "seconds"),
         seconds.cast("string"),
     )
     reason = F.when(F.col("storeTime").isNull(), stray).when(

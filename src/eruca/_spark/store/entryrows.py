@@ -132,7 +132,7 @@ def _read_index_file(file: IndexFileName, data: bytes) -> Iterator[Any]:
     expected = np.zeros(len(order), np.int64)
     expected[order] = np.where(is_first, 0, np.roll(order, 1) + 1)
     for at in np.flatnonzero(entries["previous"] != expected).tolist():
-        reasons[at] = f"its chain goes on at entry {entries['previous'][at]} instead of {expected[at]}"
+        reasons[at] = f"its chain continues at entry {entries['previous'][at]} instead of {expected[at]}"
     for at in np.flatnonzero(hashes < 0).tolist():
         reasons[at] = f"key hash {hashes[at]} is negative"
     newest = np.zeros(file.slots, np.int64)
@@ -146,8 +146,8 @@ def _read_index_file(file: IndexFileName, data: bytes) -> Iterator[Any]:
         found = (int(is_first.sum()), int(entries["position"][0]), int(entries["position"][-1]))
         if (used, begin, end) != found:
             about_file.append(
-                f"the header says {used} slots and positions {begin} to {end}, "
-                f"the entries say {found[0]} and {found[1]} to {found[2]}"
+                f"the header has {used} slots and positions {begin} to {end}, "
+                f"the entries have {found[0]} and {found[1]} to {found[2]}"
             )
     yield make_batch(
         INDEX_ROWS,

@@ -1,4 +1,4 @@
-"""Loops of the store that are compiled where there is a compiler: index entries, dispatch, entries of queues."""
+"""Loops of the store that are compiled if there is a compiler: index entries, dispatch, entries of queues."""
 
 from eruca._wire.kernel import load_kernels
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the compiler reads this
+if TYPE_CHECKING:  # Cython reads this branch
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -199,7 +199,7 @@ class Replayer:
     ) -> tuple[int, int, int, list[tuple[Any, int]], Exception | None]:
         """Dispatch the records from `at` to `end`, which `reading.skip_records` has checked, while they are ordinary.
 
-        `base` is the position of the first byte of `log`. `covers(topic, queue_id, position)` tells whether the topic
+        `base` is the position of the first byte of `log`. `covers(topic, queue_id, position)` returns whether the topic
         was deleted after that record; None when no topic was. `with_keys`: there is an index; `index` is its last file,
         None before the first, with room for `index_room` entries.
 

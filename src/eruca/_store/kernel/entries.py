@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the compiler reads this
+if TYPE_CHECKING:  # Cython reads this branch
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -39,7 +39,7 @@ def find_disorder(
 ) -> tuple[int, int, int]:
     """Walk entries of a consume queue up to a byte; returns where the first bad entry is, and the last one before it.
 
-    An entry is good when it points behind the record of the previous entry and not beyond the log. Entries for messages
+    An entry is good when it points after the record of the previous entry and not beyond the log. Entries for messages
     that were lost together are equal, and fillers are ignored.
     """
     view: cython.const[cython.uchar][::1] = entries

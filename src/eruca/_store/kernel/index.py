@@ -6,7 +6,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the compiler reads this
+if TYPE_CHECKING:  # Cython reads this branch
     import cython
 else:
     from eruca._wire.kernel import nocython as cython
@@ -51,7 +51,7 @@ def put_entries(
     h: cython.longlong
     n: cython.Py_ssize_t
     number = max(number, 1)
-    # The only check between a damaged number and the memory behind the file.
+    # The only check between a damaged number and the memory beyond the file.
     if entries_at + (number + count) * INDEX_ENTRY_BYTES > room:
         return False
     if number == 1:

@@ -60,7 +60,8 @@ class Cutter:
             chain.zero_from(position)
             segment.mapping.sync()
         self._disk.sync_directory(chain.directory)
-        # A topic deleted behind the cut counts as deleted at it: records that come now are not those that were deleted.
+        # A topic deleted after the cut counts as deleted at it: records that arrive now are not those that were
+        # deleted.
         if self._removed.lower_to(position):
             self._removed.save()
 

@@ -2,10 +2,10 @@
 
 The facts are kept in a `ReplicationRecord` (`replicationstate`). A cut has four steps:
 
-    1  the bytes from the cut on are copied to eruca-diverged/<epoch>-<begin>-<end>.log, and synced (`setaside`)
-    2  the record notes that file, and that the log is being cut ("truncating"), and is synced
-    3  log, consume queues, index, and the small files that describe the log are cut, and synced (`cutting`)
-    4  the record notes that no cut is in progress any more, and listeners of `was_cut` are called
+    1  the bytes from the cut on are copied to eruca-diverged/<epoch>-<begin>-<end>.log, and synced (`setaside`) 2  the
+    record notes that file, and that the log is being cut ("truncating"), and is synced 3  log, consume queues, index,
+    and the small files that describe the log are cut, and synced (`cutting`) 4  the record notes that the cut is
+    finished, and listeners of `was_cut` are called
 
 A crash before step 2 leaves the log as it was. After it, `MessageStore.open` finishes the cut: it cuts the log and
 then recovers as after any crash, which derives the rest from the log. `was_cut` is not called for that one, so a table

@@ -257,7 +257,7 @@ class ReplicaLog:
         )
 
     def _find_damage_end(self) -> bool:
-        """Look for a record behind damage and continue there; False when none has arrived yet."""
+        """Look for a record after damage and continue there; False when none has arrived yet."""
         assert self._damage is not None
         commitlog, store = self._log, self._store
         begin, reason = self._damage

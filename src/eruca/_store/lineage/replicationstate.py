@@ -1,9 +1,9 @@
 """What a store remembers about replication, in `config/erucaReplication.json`: role, epochs, and a cut in progress.
 
 An epoch is one mastership. The list of epochs records which of them wrote which part of the log, so that two logs can
-be compared without reading them. The identity of the store tells whether two lists may be compared at all: every store
-counts its epochs from one. A list older than the log would attribute bytes to the wrong master, and a divergence would
-go unnoticed. That is why a damaged file is an error here, although there is a backup beside it.
+be compared without reading them. The identity of the store decides whether two lists may be compared at all: every
+store counts its epochs from one. A list older than the log would attribute bytes to the wrong master, and a divergence
+would go unnoticed. That is why a damaged file is an error here, although there is a backup beside it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def check_epochs(epochs: Sequence[Epoch]) -> None:
 def begin_epoch(epochs: Iterable[Epoch], tail: int, epoch: int, unsure: int = -1) -> list[Epoch]:
     """The list with a new epoch at its end, starting at the tail.
 
-    Epochs that start behind the tail are dropped: what they wrote was lost in a crash.
+    Epochs that start beyond the tail are dropped: what they wrote was lost in a crash.
     """
     known = list(epochs)
     if known and epoch <= known[-1].epoch:

@@ -1,4 +1,4 @@
-"""Setting aside before a log is cut: finding the place of the cut, and copying what lies behind it."""
+"""Setting aside before a log is cut: finding the place of the cut, and copying what comes after it."""
 
 from __future__ import annotations
 

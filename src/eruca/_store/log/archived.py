@@ -1,4 +1,4 @@
-"""How far the log is archived: a position kept beside the tables, which retention can be told not to pass.
+"""How far the log is archived: a position kept beside the tables. Retention can be configured not to delete beyond it.
 
 The archiving job sets it: through a running broker, or here in the directory of a stopped one. It only grows.
 """

@@ -61,7 +61,7 @@ class Chain:
     def load(self, *, writable: bool = True, tolerant: bool = False) -> None:
         """Map the existing files; refuse a chain with a foreign file, a wrong size or a gap.
 
-        A tolerant load leaves out a file of the wrong size (`misfits`), and all files behind it or behind a gap.
+        A tolerant load leaves out a file of the wrong size (`misfits`), and all files after it or after a gap.
         """
         if writable:
             self.disk.make_directory(self.directory)
@@ -124,7 +124,7 @@ class Chain:
 
     @property
     def end(self) -> int:
-        """Position behind the last byte of the last segment."""
+        """Position after the last byte of the last segment."""
         return self.segments[-1].end if self.segments else 0
 
     def find(self, position: int) -> Segment | None:

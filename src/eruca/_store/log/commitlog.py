@@ -190,7 +190,7 @@ class CommitLog:
 
     @property
     def written_end(self) -> int:
-        """Everything before it is in the files; it is behind readable_end while records are not dispatched."""
+        """Everything before it is in the files; it is beyond readable_end while records are not dispatched."""
         return max(self.readable_end, self._copied_end)
 
     def begin_copy(self) -> None:
@@ -237,7 +237,7 @@ class CommitLog:
         self.readable_end = end
 
     def drop_copied(self) -> None:
-        """Remove copied bytes behind readable_end, leaving zeros."""
+        """Remove copied bytes after readable_end, leaving zeros."""
         start = self.readable_end
         if self._copied_end <= start:
             return
@@ -251,7 +251,7 @@ class CommitLog:
             self._enter(found)
 
     def sync_tail(self) -> None:
-        """Return when the segment of the tail is on the disk, including bytes behind the tail; may run in a thread."""
+        """Return when the segment of the tail is on the disk, including bytes after the tail; may run in a thread."""
         segment = self.chain.find(self.tail)
         if segment is not None:
             segment.mapping.sync()

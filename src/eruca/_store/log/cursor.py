@@ -53,7 +53,7 @@ class RecordCursor:
         self._judged_cut = False
 
     def look(self, at: int) -> Inspection:
-        """Tell what is at a place."""
+        """Return what is at a place."""
         view = inspect_record(self._buffer, at, self._size, self._check_crc, self._base + at)
         if self._doubting and type(view) is RecordView and self.is_cut_short(view):
             return InvalidView("its topic or properties are zeros that were never overwritten")
@@ -79,8 +79,8 @@ class RecordCursor:
     def is_cut_short(self, view: RecordView) -> bool:
         """Was the end of a record never written, although its lengths add up and its body has the right CRC?
 
-        The store never writes properties that end in a zero byte (`MessageStore` adds a separator). A record of
-        another writer may end so, and then a good record follows it, unless it is the very last.
+        The store never writes properties that end in a zero byte (`MessageStore` adds a separator). A record of another
+        writer may end that way, and then a good record follows it, unless it is the very last.
         """
         if view.properties_end <= self._judged_end:
             return self._judged_cut
@@ -88,7 +88,7 @@ class RecordCursor:
         is_cut = False
         while not (is_cut := _has_lost_sector(buffer, view)) and _ends_in_zero(buffer, view):
             end = view.properties_end
-            if self._growing:  # a part of the next record is enough; bytes behind the end are unknown
+            if self._growing:  # a part of the next record is enough; bytes beyond the end are unknown
                 known = size - end >= BLANK_BYTES
                 is_cut = known and BLANK_HEAD.unpack_from(buffer, end)[1] not in (RECORD_MAGIC, BLANK_MAGIC)
                 break

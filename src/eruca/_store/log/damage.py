@@ -38,8 +38,8 @@ class DamageList:
     def replace_from(self, start: int, found: list[Damage], *, found_ms: int) -> None:
         """Replace the known damage from a position on with what a walk from there found.
 
-        Old ranges must not be kept: when the records behind a damaged place are lost in a second crash, the place is
-        cut off and overwritten, and a skipped range would hide good records.
+        Old ranges must not be kept: when the records after a damaged place are lost in a second crash, the place is cut
+        off and overwritten, and a skipped range would hide good records.
         """
         known = {(row.position, row.length): row for row in self._rows}
         rows = [row for row in self._rows if row.position < start]

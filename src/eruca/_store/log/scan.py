@@ -141,7 +141,7 @@ def _walk(
 
 
 def find_following_record(chain: Chain, segment: Segment, at: int) -> int | None:
-    """Position of the first valid record behind a place in a segment, in this segment or a later one."""
+    """Position of the first valid record after a place in a segment, in this segment or a later one."""
     for candidate in chain.from_position(segment.start):
         cursor = RecordCursor(candidate.buffer, candidate.size, candidate.start)
         for start, stop in candidate.list_written(at if candidate is segment else 0, _SEARCH_BYTES):

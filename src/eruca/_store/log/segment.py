@@ -28,7 +28,7 @@ class Segment:
         return memoryview(self.buffer)[at : at + length]
 
     def inspect(self, position: int) -> Inspection:
-        """Tell what is at a position of the chain, if it is a commit log; bodies are not checked."""
+        """Return what is at a position of the chain, if it is a commit log; bodies are not checked."""
         return inspect_record(self.buffer, position - self.start, self.size, False, position)
 
     def ensure_allocated(self, end: int, step: int) -> None:
@@ -46,7 +46,7 @@ class Segment:
         """Ranges from a place on that may have been written, each at most `step` long: most of a segment never was.
 
         All ranges are queried before any of them is read. The kernel reads ahead, and empty pages it has read count as
-        written from then on: alternating queries and reads would go on to the end of the segment.
+        written from then on: alternating queries and reads would continue to the end of the segment.
         """
         found: list[tuple[int, int]] = []
         while at < self.size:

@@ -1,4 +1,4 @@
-"""The consume queue: for one queue of one topic, where each message lies in the commit log.
+"""The consume queue: for one queue of one topic, where each message is in the commit log.
 
 One entry, 20 bytes; entry n of the queue is at byte 20 * n of the chain:
 
@@ -86,7 +86,7 @@ class ConsumeQueue:
         self.set_max(self._find_max())
 
     def _find_max(self) -> int:
-        """Offset behind the last entry ever written: everything behind it is zeros."""
+        """Offset after the last entry ever written: everything after it is zeros."""
         for segment in reversed(self.chain.segments):
             count = _count_entries(segment)
             if count:
@@ -268,7 +268,7 @@ class ConsumeQueue:
         return memoryview(segment.buffer)[position - segment.start : stop]
 
     def find_position(self, position: int) -> int:
-        """The first offset whose record lies at a commit-log position or later; max_offset when none does."""
+        """The first offset whose record is at a commit-log position or later; max_offset when none does."""
         high = self.max_offset
         low = self.chain.start // ENTRY_BYTES if self.chain.segments else high
         while low < high:
@@ -283,7 +283,7 @@ class ConsumeQueue:
         return low
 
     def find_end(self, position: int) -> int:
-        """The offset behind the last message whose record ends at or before a commit-log position."""
+        """The offset after the last message whose record ends at or before a commit-log position."""
         low, high = self.min_offset, self.max_offset
         if self.end_position <= position:
             return high

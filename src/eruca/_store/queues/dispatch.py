@@ -152,7 +152,7 @@ class Dispatch:
     def run_until(
         self, chain: Chain, start: int, end: int, damage: Sequence[Damage] = (), progress: Progress | None = None
     ) -> Dispatched:
-        """As `run`, for a caller that continues later behind the last dispatched record."""
+        """As `run`, for a caller that continues later after the last dispatched record."""
         grown: Grown = []
         store_time, passed, reported = 0, 0, start
         for segment, at, stop in iter_stretches(chain, start, end, damage):

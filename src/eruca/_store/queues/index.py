@@ -20,7 +20,7 @@ _NAME_FORMAT = "%Y%m%d%H%M%S"
 def name_file(now_ms: int, last: str) -> str:
     """The name of an index file made now: the local time, or a number after the last name if the clock was set back."""
     name = _format_time(now_ms)
-    # Set back by hand, or because summer time ended. The next number may not be a valid time, but it is never parsed.
+    # Set back manually, or because summer time ended. The next number may not be a valid time, but it is never parsed.
     return name if name > last else f"{int(last) + 1:0{len(last)}d}"
 
 
@@ -195,7 +195,7 @@ class Index:
     def keep_first(self, count: int, read_time: Callable[[int], int]) -> None:
         """Delete damaged files and all but the first `count` others.
 
-        The caller continues behind the last record that these files are known to have.
+        The caller continues after the last record that these files are known to have.
 
         That record may have had further entries in the next file, so its entries are removed as well.
         """
@@ -209,7 +209,7 @@ class Index:
             self.drop_from(self.files[-1].end_position, read_time)
 
     def detach_before(self, position: int) -> list[IndexFile]:
-        """Remove the files whose records are all before a position; `dispose` deletes them, in a thread if need be."""
+        """Remove the files whose records are all before a position; `dispose` deletes them, possibly in a thread."""
         detached: list[IndexFile] = []
         while len(self.files) > 1 and self.files[0].end_position < position:
             detached.append(self.files.pop(0))

@@ -29,7 +29,7 @@ ENTRY_BYTES = INDEX_ENTRY_BYTES
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")
 ENTRY = struct.Struct(">iqii")
-# An entry has whole seconds, so its record is up to a second newer than it says.
+# An entry has whole seconds, so its record is up to a second newer.
 SECOND_MS = 1000
 # Blocks are reserved in steps; an index file of the default size has 420 MB.
 _ALLOCATE_STEP = 1024 * 1024
@@ -106,7 +106,7 @@ class IndexFile:
 
     @property
     def write_end(self) -> int:
-        """Offset in the file behind the last entry."""
+        """Offset in the file after the last entry."""
         return self._entries_at + self.next_entry * ENTRY_BYTES
 
     def reserve(self, count: int) -> None:

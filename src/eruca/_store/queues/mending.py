@@ -48,7 +48,7 @@ class Mender:
                 self._named.clear()
             self._named.add(name)
             log.error(
-                "%s queue %d: message %d is damaged and skipped (its entry says position %d, size %d)",
+                "%s queue %d: message %d is damaged and skipped (its entry has position %d, size %d)",
                 *name,
                 entry.position,
                 entry.size,

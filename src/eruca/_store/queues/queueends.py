@@ -119,7 +119,7 @@ class EndsFile:
 
 
 def _find_end(queue: ConsumeQueue, position: int) -> QueueEnd | None:
-    """The end of a queue as of a position; the loop may append behind it at the same time."""
+    """The end of a queue as of a position; the loop may append after it at the same time."""
     end = queue.max_offset
     at = queue.end_position
     if at > position:

@@ -15,7 +15,7 @@ _RAW_MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
 
 
 def find_disorder(queue: ConsumeQueue, log_end: int) -> int:
-    """The first offset whose entry is empty, points behind the log, or goes back; the end of the queue if none does.
+    """The first offset whose entry is empty, points beyond the log, or goes back; the end of the queue if none does.
 
     Reads every entry, 20 bytes for each message, but no record.
     """
@@ -33,7 +33,7 @@ def find_disorder(queue: ConsumeQueue, log_end: int) -> int:
 def step_back_to_proof(
     queue: ConsumeQueue, commitlog: CommitLog, offset: int, position: int, known_damage: Sequence[Damage] = ()
 ) -> int:
-    """The offset behind the last entry, before an offset, that points at its own record before a position."""
+    """The offset after the last entry, before an offset, that points at its own record before a position."""
     holes = {(item.position, item.length) for item in known_damage}
     start = queue.chain.start // ENTRY_BYTES
     while offset > start and not _is_proven(queue, commitlog, offset - 1, position, holes):
@@ -44,7 +44,7 @@ def step_back_to_proof(
 def find_queue_end(
     queue: ConsumeQueue, commitlog: CommitLog, position: int, known_damage: Sequence[Damage] = ()
 ) -> int:
-    """Offset behind the last entry that points at its own record before a position.
+    """Offset after the last entry that points at its own record before a position.
 
     After a crash a page of entries may be missing, old or torn, so the entries are walked from a segment whose first
     one is proven, and the last ones are proven too. Entries that point at known damage stand for lost messages.
@@ -83,7 +83,7 @@ def _is_proven(
 
 
 def _read_entry(queue: ConsumeQueue, offset: int) -> tuple[int, int]:
-    """Position and size of an entry, even one behind the end of the queue; -1 and 0 where there is no file."""
+    """Position and size of an entry, even one beyond the end of the queue; -1 and 0 where there is no file."""
     segment = queue.chain.find(offset * ENTRY_BYTES) if offset >= 0 else None
     if segment is None:
         return -1, 0

@@ -62,7 +62,7 @@ class RemovedTopics:
         self._of_queues[topic, queue_id] = position
 
     def lower_to(self, position: int) -> bool:
-        """Lower positions behind a cut of the log to the cut; True when one changed."""
+        """Lower positions beyond a cut of the log to the cut; True when one changed."""
         lowered = {topic: min(at, position) for topic, at in self._positions.items()}
         of_queues = {queue: min(at, position) for queue, at in self._of_queues.items()}
         changed = (lowered, of_queues) != (self._positions, self._of_queues)

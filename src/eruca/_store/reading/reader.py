@@ -44,7 +44,7 @@ class Reader:
         accept: Filter | None = None,
         limit: int | None = None,
     ) -> ReadResult:
-        """Messages of a queue from an offset on, as slices of the mapped log; none that ends behind `limit`."""
+        """Messages of a queue from an offset on, as slices of the mapped log; none that ends beyond `limit`."""
         queue = self._queues.get(topic, queue_id)
         return read_queue(queue, self._log, offset, bounds, accept, self._damage.items, limit, self._mender.mend)
 

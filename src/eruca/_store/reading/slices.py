@@ -78,7 +78,7 @@ def read_queue(
     """Read messages of a queue from an offset on; the first one is always included, however large.
 
     An entry that does not point at its own record is passed to `mend`; a message that it cannot find is skipped.
-    Records that end behind the position `limit` count as not there yet: a reader asking for one of them waits, and is
+    Records that end beyond the position `limit` count as not stored yet: a reader asking for one of them waits, and is
     not sent back to an earlier offset, because a previous answer may have mentioned the later one.
     """
     if queue is None:
@@ -235,7 +235,7 @@ def find_offset_by_time(queue: ConsumeQueue, commitlog: CommitLog, timestamp: in
     left_time = right_time = -1
     while low <= high:
         middle = (low + high) // 2
-        # The next message not lost to damage tells on which side to continue.
+        # The next message not lost to damage shows on which side to continue.
         found, time = _find_readable(queue, commitlog, middle, high)
         if found < 0:
             high = middle - 1

@@ -7,8 +7,8 @@ Checkpoint, 4096 bytes, of which Java uses 24; a time means "all records up to t
     | commit log, ms   | queues, ms       | index, ms        | position         | its complement   |
     +------------------+------------------+------------------+------------------+------------------+
 
-The position covers log, queues and index together, and does not depend on the clock: a clock that was set
-back gives new records old times. Java leaves these bytes alone, so after a run of Java it is too low, which is safe.
+The position covers log, queues and index together, and does not depend on the clock: after a clock is set back, new
+records have old times. Java leaves these bytes alone, so after a run of Java it is too low, which is safe.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ trusted only up to the checkpoint: the segment that holds it is found, queues an
 record from there on is dispatched again, and then the derived files are checked as well.
 
 A place in the log that is not a record is cut off only when nothing valid follows it (a torn tail) and the checkpoint
-does not say that it was on the disk. Otherwise it is damage: it stays where it is and is reported, and what follows is
+does not record that it was on disk. Otherwise it is damage: it stays where it is and is reported, and what follows is
 kept.
 """
 
@@ -61,7 +61,7 @@ class RecoveryPlan:
     last_store_time: int
     # Why the bytes at log_end are cut off; empty when there is nothing to cut off.
     torn: str = ""
-    # There may be data behind log_end, so it is zeroed.
+    # There may be data after log_end, so it is zeroed.
     zero_tail: bool = False
     damage: list[Damage] = field(default_factory=list)
     # Records from here on are dispatched again; None when queues and index are complete.
@@ -98,11 +98,11 @@ def plan_recovery(
     if clean:
         start = chain.segments[max(0, len(chain.segments) - _CLEAN_SEGMENTS)].start
     else:
-        # Our own position also tells that nothing before it was to be indexed, when there are no files.
+        # If there are no files, our own position also shows that nothing before it had to be indexed.
         is_indexed = index is not None and bool(index.files or checkpoint.index_time or checkpoint.position is None)
         start = find_crash_start(chain, checkpoint, with_index=is_indexed)
     start = min(start, _find_derived_start(commitlog, queues, index, checkpoint, start))
-    # Also after a clean stop: a place lost in an earlier crash may be empty, with records behind it.
+    # Also after a clean stop: a place lost in an earlier crash may be empty, with records after it.
     scan = scan_log(chain, start, check_crc=check_crc, progress=progress)
     faults = _find_missing(chain, listed, scan, checkpoint)
     keep_promise(chain, scan, checkpoint)
@@ -123,7 +123,7 @@ def plan_recovery(
         plan.dispatch_from = min(max(queues.end_position(), chain.start), scan.end)
     if clean or listed is None:
         plan.expected = find_expected(listed, commitlog, dispatch, scan.end, start, damage)
-    else:  # records behind the list are dispatched again
+    else:  # records after the list are dispatched again
         plan.expected = Expected(list_wanted(listed, dispatch), is_exact=False)
     if not clean:
         plan.expected = believe_entries(plan.expected, dispatch, checkpoint.position or 0)
@@ -166,7 +166,7 @@ def _find_missing(chain: Chain, listed: Ends | None, scan: LogScan, checkpoint: 
 
 
 def keep_promise(chain: Chain, scan: LogScan, checkpoint: Checkpoint | None) -> bool:
-    """Count bytes that are not a record as damage as far as they were on the disk once: a torn record lies behind that.
+    """Count bytes that are not a record as damage as far as they were on disk once: a torn record comes after that.
 
     Returns True when that changed the end of the scan.
     """
@@ -248,7 +248,7 @@ def apply_recovery(
             damage.position,
             damage.length,
             damage.reason,
-            "the records behind it are kept",
+            "the records after it are kept",
         )
     if plan.torn:
         log.warning("commit log ends at %d with a torn record: %s", plan.log_end, plan.torn)

@@ -56,7 +56,7 @@ def find_expected(
     scanned_from: int,
     damage: list[Damage],
 ) -> Expected:
-    """What the list requires, and what the log requires behind the end of the list, or without one.
+    """What the list requires, and what the log requires after the end of the list, or without one.
 
     Without a list the whole log is read if it is not too long, otherwise only the part that is scanned anyway.
     """

@@ -144,7 +144,7 @@ class TimerLog:
         chain = self._chain
         position = chain.start
         if not position <= end <= chain.end:
-            raise _LogDamaged(f"the timer log has {chain.start}..{chain.end}, its checkpoint says {end}")
+            raise _LogDamaged(f"the timer log has {chain.start}..{chain.end}, its checkpoint has {end}")
         while position < end:
             segment = chain.find(position)
             assert segment is not None
@@ -291,7 +291,7 @@ class TimerLog:
         return self._cancelled.read_or({}, "messages that were cancelled may be delivered")
 
     def discard(self) -> None:
-        """Delete everything: while this broker was a slave, its master's timer went on and this one is outdated."""
+        """Delete everything: while this broker was a slave, its master's timer continued, so this one is outdated."""
         self._checkpoint.remove()  # first: without it nothing else counts
         self._cancelled.remove()
         self.clear()

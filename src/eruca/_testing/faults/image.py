@@ -49,7 +49,7 @@ class FileImage:
         self.grows = grows
         self.modified_ms = modified_ms
         self.allocated = bytearray(_count_blocks(len(current)))  # one flag for each block
-        # Sectors that a failed sync gave up, with their content then: clean for the kernel, but not on the disk.
+        # Sectors that a failed sync gave up on, with their content then: clean for the kernel, but not on the disk.
         self._forgotten: dict[int, bytes] = {}
 
     def copy(self) -> FileImage:
@@ -92,7 +92,7 @@ class FileImage:
             self.durable.extend(bytes(size - len(self.durable)))
 
     def find_dirty(self) -> list[int]:
-        """Return the sectors that the kernel would write in a sync: they differ from the disk and were not given up."""
+        """Return the sectors that the kernel would write in a sync: dirty, and not given up on."""
         for sector in [sector for sector, data in self._forgotten.items() if self._read(sector) != data]:
             del self._forgotten[sector]  # written to since, so the kernel knows it as dirty again
         dirty = find_differing_sectors(self.current, self._padded_durable())
@@ -108,12 +108,12 @@ class FileImage:
             self.durable[start : start + len(data)] = data
 
     def forget(self, dirty: list[int]) -> None:
-        """Give up these sectors, as the kernel does after a failed sync: now clean, but not on the disk."""
+        """Give up on these sectors, as the kernel does after a failed sync: now clean, but not on the disk."""
         for sector in dirty:
             self._forgotten[sector] = self._read(sector)
 
     def mark_dirty(self, start: int, end: int) -> None:
-        """Make the next sync write a range again that an earlier sync gave up."""
+        """Make the next sync write a range again that an earlier sync gave up on."""
         if self._forgotten:
             for sector in range(start // SECTOR, -(-end // SECTOR)):
                 self._forgotten.pop(sector, None)
@@ -127,7 +127,7 @@ class FileImage:
     def survive(self, rng: random.Random, mode: CrashMode, size: int) -> FileImage:
         """Return what is left of the file after a power loss, if its length in the journal is `size` bytes.
 
-        A sector that a failed sync gave up is not written back any more. The failed write may still have reached the
+        A sector that a failed sync gave up on is no longer written back. The failed write may still have reached the
         disk; only `RANDOM` simulates that, and rarely.
         """
         new = bytes(self.current)

@@ -1,4 +1,4 @@
-"""Every body of the protocol as a type, by theme. `eruca._wire.catalog` tells which code uses which."""
+"""Every body of the protocol as a type, by theme. `eruca._wire.catalog` lists which code uses which."""
 
 from __future__ import annotations
 

@@ -65,6 +65,7 @@ class ReplicationState(JsonBody, kw_only=True):
     """The role, the log and the links of a broker (answer to 90101)."""
 
     address: str = kept("")
+    authenticates: bool = kept(False)  # on its replication port; not in older versions
     broker_id: Int64 = kept(0)
     broker_name: str = kept("")
     check_crc: Int64 = kept(-1)  # of the requested bytes; -1: none were requested, or the log does not have them

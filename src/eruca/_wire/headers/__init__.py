@@ -1,4 +1,4 @@
-"""Every request and answer header of the protocol, by theme. `eruca._wire.catalog` tells which code uses which."""
+"""Every request and answer header of the protocol, by theme. `eruca._wire.catalog` lists which code uses which."""
 
 from __future__ import annotations
 

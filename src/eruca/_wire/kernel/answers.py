@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the compiler reads this
+if TYPE_CHECKING:  # Cython reads this branch
     import cython
 else:
     from eruca._wire.kernel import nocython as cython

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from eruca.errors import WireError
 
-if TYPE_CHECKING:  # the compiler reads this
+if TYPE_CHECKING:  # Cython reads this branch
     import cython
 else:
     from eruca._wire.kernel import nocython as cython

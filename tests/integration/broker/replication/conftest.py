@@ -10,6 +10,7 @@ import pytest
 from blockbuster import BlockBuster
 
 from eruca._broker.app import Broker
+from tests.integration.broker.replication.keys import MakeAccess, write_members
 from tests.integration.broker.replication.members import Group
 from tests.integration.broker.replication.rawslave import Connect, RawSlave
 from tests.integration.client.conftest import make_producer
@@ -32,6 +33,21 @@ def allow_cuts(forbid_blocking_calls: BlockBuster) -> None:
 async def group(tmp_path: Path) -> AsyncIterator[Group]:
     """A broker name without members yet."""
     group = Group(tmp_path)
+    await group.start()
+    yield group
+    await group.stop()
+
+
+@pytest.fixture
+def make_access(tmp_path: Path) -> MakeAccess:
+    """Makes the options of servers with accounts: which keys one has, and whether it requires accounts."""
+    return write_members(tmp_path / "plain_acl.yml")
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path, make_access: MakeAccess) -> AsyncIterator[Group]:
+    """A broker name without members yet, at a name server with accounts."""
+    group = Group(tmp_path, make_access("none"))
     await group.start()
     yield group
     await group.stop()

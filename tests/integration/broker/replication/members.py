@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from eruca._access.options import AccessOptions
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerOptions, BrokerRole
 from eruca._ground.clock import Clock, SystemClock
 from eruca._ground.config import StoreOptions
 from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
+from eruca._net.tlsoptions import TlsOptions
+from eruca._wire.signature import Credentials
 from tests.integration.broker.peer import Peer, find_port
 from tests.patience import PATIENCE_S
 
@@ -55,14 +58,17 @@ class ShiftedClock(SystemClock):
 class Group:
     """The members of one broker name, their name server, and their clients."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, access: AccessOptions | None = None, tls: TlsOptions | None = None) -> None:
+        """`access` and `tls` are those of the name server."""
         self._root = root
         self.nameserver = NameServer(
             NameServerOptions(
                 listen_port=0,
                 kv_config_path=str(root / "kv.json"),
                 config_store_path=str(root / "namesrv.conf"),
-            )
+            ),
+            access=access,
+            tls=tls,
         )
         self._running: list[Broker] = []
         self._peers: list[Peer] = []
@@ -80,7 +86,14 @@ class Group:
         await self.nameserver.stop()
 
     async def add(
-        self, number: int, role: BrokerRole | None = None, *, clock: Clock | None = None, **options: Any
+        self,
+        number: int,
+        role: BrokerRole | None = None,
+        *,
+        clock: Clock | None = None,
+        access: AccessOptions | None = None,
+        tls: TlsOptions | None = None,
+        **options: Any,
     ) -> Broker:
         """Start a member by its configured id: 0 is the master unless a role is given."""
         usual = BrokerRole.SLAVE if number else BrokerRole.ASYNC_MASTER
@@ -101,6 +114,8 @@ class Group:
             StoreOptions(**for_store),
             self._root / f"store{number}",
             clock=clock,
+            access=access,
+            tls=tls,
         )
         await broker.start()
         self._running.append(broker)
@@ -111,9 +126,9 @@ class Group:
         self._running.remove(broker)
         await broker.stop()
 
-    def connect(self, broker: Broker) -> Peer:
+    def connect(self, broker: Broker, credentials: Credentials | None = None) -> Peer:
         """A client of one member."""
-        self._peers.append(Peer(broker))
+        self._peers.append(Peer(broker, credentials=credentials))
         return self._peers[-1]
 
     def route(self, name: str = "broker-a") -> dict[int, str]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eruca._broker.options import BrokerRole
+from eruca._broker.replication.asking import MemberCaller
 from eruca._broker.replication.metadata import Metadata
 from eruca._broker.replication.tables import CopiedTables
 from eruca._net.handlers import HandlerTable, Reply, refuse_unknown
@@ -148,7 +149,7 @@ async def test_offsets_beyond_the_log_come_back_to_its_end(group: Group) -> None
     assert slave.offsets.get("H", "T", 0) == 1
 
 
-# -- services that go on ----------------------------------------------------------------------------------------------
+# -- services that continue ---------------------------------------------------------------------------------------
 
 
 async def test_delayed_messages_come_once_and_none_is_missing(group: Group) -> None:
@@ -312,7 +313,7 @@ async def test_the_tables_of_a_java_master_are_copied_as_its_slaves_do(
         slave.store,
         CopiedTables(slave.topics, slave.groups, slave.offsets, slave.schedule, slave.timing),
         slave.replication.members,
-        slave._caller,
+        MemberCaller(slave._caller, slave._membership),
         lambda: (f"127.0.0.1:{main.port}", ""),
     )
     try:

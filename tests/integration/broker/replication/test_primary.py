@@ -335,7 +335,12 @@ async def test_slaves_that_come_and_go_are_in_the_log(
 async def test_a_port_that_is_taken_is_said(broker: Broker) -> None:
     with pytest.raises(ConnectFailed, match="the port for slaves"):
         await ReplicationServer(
-            broker.live, broker.standing, broker.clock, broker.store, broker.acknowledgement
+            broker.live,
+            broker.standing,
+            broker.clock,
+            broker.store,
+            broker.acknowledgement,
+            broker._membership,
         ).start()
 
 

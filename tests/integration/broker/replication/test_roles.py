@@ -143,7 +143,7 @@ async def test_a_fenced_master_takes_and_acknowledges_nothing(group: Group, monk
     await wait_until(lambda: master.acknowledgement.condition.is_available(tail_of(master)), "the slave counts")
     peer = group.connect(master)
     await peer.send("T")
-    # It responds, but does not accept messages any more.
+    # It responds, but does not accept messages anymore.
     monkeypatch.setattr(slave.replication.follower, "on_frames", lambda frames: None)
     waiting = asyncio.create_task(try_send(peer, body=b"waits"))
     await wait_until(lambda: master.acknowledgement.waiting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eruca._broker.options import BrokerRole
-from eruca._broker.replication.asking import ask_state
+from eruca._broker.replication.asking import MemberCaller, ask_state
 from eruca._net.caller import Caller
 from eruca._wire.bodies import ReplicationState
 from eruca._wire.codes import RequestCode, ResponseCode
@@ -114,6 +114,6 @@ async def test_a_demotion_by_an_epoch_that_is_over_is_refused(group: Group) -> N
 async def test_nobody_but_an_eruca_has_a_state(group: Group) -> None:
     caller = Caller()
     master = await group.add(0)
-    state = await ask_state(caller, master.standing.address)
+    state = await ask_state(MemberCaller(caller, master._membership), master.standing.address)
     assert state is not None and state.role == MASTER
     await caller.close()

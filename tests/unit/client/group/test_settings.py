@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eruca import Consumer, Flow, Offsets, PullConsumer, Rebalance, Retry, ScheduledPull
+from eruca import (
+    ClientOptions,
+    Consumer,
+    Flow,
+    Offsets,
+    Producer,
+    PullConsumer,
+    Rebalance,
+    Retry,
+    ScheduledPull,
+    TransactionalProducer,
+    sync,
+)
 from eruca._client.message import Message
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, encode_properties
@@ -64,10 +77,35 @@ def test_durations_are_timedeltas_or_seconds() -> None:
 
 def test_a_consumer_says_who_it_is() -> None:
     consumer = Consumer(SERVER, group="billing", subscribe=["orders", "bills"])
-    assert repr(consumer) == "<Consumer of group billing, topics orders, bills, not started>"
+    where = f"nameservers={SERVER!r} not started>"
+    assert repr(consumer) == f"<Consumer group='billing' topics=['orders', 'bills'] {where}"
     matching = PullConsumer(SERVER, group="billing", subscribe=re.compile("orders-.*"))
-    assert repr(matching) == "<PullConsumer of group billing, topics 'orders-.*', not started>"
-    assert repr(ScheduledPull(SERVER, group="g")) == "<ScheduledPull of group g, topics (none), not started>"
+    assert repr(matching) == f"<PullConsumer group='billing' topics=['orders-.*'] {where}"
+    assert repr(ScheduledPull(SERVER, group="g")) == f"<ScheduledPull group='g' topics=[] {where}"
+    assert repr(Producer(SERVER, group="g")) == f"<Producer group='g' {where}"
+    assert (
+        repr(sync.Consumer(SERVER, group="g", subscribe="orders")) == f"<Consumer group='g' topics=['orders'] {where}"
+    )
+
+
+@pytest.mark.parametrize("kind", [Consumer, PullConsumer, ScheduledPull, sync.Consumer])
+def test_a_start_needs_a_time_zone(kind: Any) -> None:
+    with pytest.raises(ConfigError, match=r"start=datetime.*has no time zone"):
+        kind(SERVER, group="g", start=datetime(2026, 1, 1))
+
+
+@pytest.mark.parametrize("clients", [(Producer, TransactionalProducer), (sync.Producer, sync.TransactionalProducer)])
+def test_a_transactional_producer_takes_what_a_producer_takes(clients: tuple[Any, Any]) -> None:
+    plain, transactional = (dict(signature(kind).parameters) for kind in clients)
+    del transactional["check"], transactional["checks_max"]
+    assert transactional == plain
+
+
+@pytest.mark.parametrize("kind", [Consumer, PullConsumer, ScheduledPull, Producer, sync.Consumer, sync.Producer])
+def test_the_group_is_shown_as_it_was_given(kind: Any) -> None:
+    client = kind(SERVER, group="billing", options=ClientOptions(namespace="shop"))
+    assert client.group == "billing"
+    assert "group='billing'" in repr(client)
 
 
 def make_message(body: bytes, properties: dict[str, str], decode: Any = None) -> Message:

@@ -188,7 +188,7 @@ async def test_closing_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) 
     put(service, inbox, make_records(0))
     await wait_for(lambda: len(inbox.running) == 1)
     await service.close(0.01)
-    assert "still at work" in caplog.text
+    assert "still running" in caplog.text
     gate.set()
     await wait_for(ended.is_set)
     await asyncio.sleep(0)
@@ -206,7 +206,7 @@ async def test_hooks_are_told_in_the_loop_and_their_context_reaches_the_function
             place.set("hook")
             return "note"
 
-        def after_consume(self, messages: list[Message], outcome: Outcome, spent_ms: int, begun: object) -> None:
+        def after_consume(self, messages: list[Message], outcome: Outcome, seconds: float, begun: object) -> None:
             seen.append(f"{begun} {outcome.value}")
 
     def handle(message: Message) -> None:

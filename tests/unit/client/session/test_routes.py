@@ -34,7 +34,7 @@ def routes(scripted: ScriptedCluster, caller: Caller) -> Routes:
 
 
 def make_routes(caller: Caller, nameservers: str, timeout_ms: int = 3000) -> Routes:
-    return Routes(Calls(caller, None, timeout_ms), NameServers(nameservers), timeout_ms)
+    return Routes(Calls(caller, timeout_ms), NameServers(nameservers), timeout_ms)
 
 
 def name(queues: tuple[MessageQueue, ...]) -> list[str]:
@@ -178,7 +178,7 @@ async def test_a_name_server_that_forgot_does_not_stop_who_knows_the_way(
     scripted.nameserver.topics.clear()
     await routes.refresh_all()
     assert routes.peek("T") is known
-    with pytest.raises(NoRoute, match="topic T has no route any more"):
+    with pytest.raises(NoRoute, match="topic T has no route anymore"):
         await routes.refresh("T")
     assert await routes.get("T") is known
     assert routes.find_address("broker-a") == A

@@ -24,6 +24,7 @@ from eruca._core.replication.replica import (
     SendReport,
     Tick,
 )
+from eruca._wire.handshake import Challenge, Introduction, Proof
 from eruca._wire.replication import Chunk, Hello, LogChunk, Refusal, Report
 from tests.figures import note_figures
 from tests.unit.core.replication.chunks import make_chunk
@@ -40,6 +41,9 @@ EVENTS: tuple[Event, ...] = (
     Refusal(7, "no"),
     Hello(7, 1, 0, 0, 0, ""),
     Report(7, 0),
+    Introduction(bytes(32), "members"),
+    Challenge(bytes(32)),
+    Proof(bytes(32)),
     Lost("gone"),
     Tick(),
 )

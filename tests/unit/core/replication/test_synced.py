@@ -69,7 +69,7 @@ def test_a_member_counts_once_however_many_links_it_has() -> None:
         condition.report(link_id, 100)
     assert condition.confirmed == 0
     assert not condition.is_available(100)
-    # The end of the old link does not touch the new one, and nothing comes over the old one any more.
+    # The end of the old link does not touch the new one, and nothing comes over the old one anymore.
     condition.remove("old")
     condition.report("old", 500)
     condition.add("other", 2)

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from eruca._core.replication import primary, replica
+from eruca._core.replication import handshake, primary, replica
+from eruca._core.replication.handshake import MasterHandshake, SlaveHandshake
 from eruca._core.replication.primary import LinkLimits, PrimaryLink
 from eruca._core.replication.replica import ReplicaLimits, ReplicaLink
+from eruca._wire.handshake import Challenge, Introduction, Opening, Proof, Prover, compute_proof
 from eruca._wire.replication import Hello, Refusal
 from tests.unit.core.replication.chunks import make_chunk
 
@@ -42,7 +44,37 @@ def make_hello(epoch: int, position: int, check_begin: int | None = None) -> pri
     return primary.HelloReceived(Hello(epoch, 1, position, begin, 99, "slave:10911"))
 
 
-MACHINES: Final[dict[str, Callable[[dict[str, int]], Handle]]] = {"primary": make_primary, "replica": make_replica}
+_OPENING: Final = Opening("broker-a", "members", b"s" * 32, b"m" * 32)
+
+
+def make_gate(given: dict[str, int]) -> Handle:
+    """The master's side of the handshake."""
+    required = bool(given.pop("required", 1))
+    return MasterHandshake(0.0, broker_name="broker-a", nonce=b"m" * 32, required=required).handle
+
+
+def make_visitor(given: dict[str, int]) -> Handle:
+    """The slave's side of the handshake; it knows no time."""
+    slave = SlaveHandshake(broker_name="broker-a", account="members", secret_key="secret", nonce=b"s" * 32)
+    return lambda frame, now: slave.handle(frame)
+
+
+def make_introduction(known: int = 1) -> handshake.Introduced:
+    """A slave's introduction, with the name of an account that exists or does not."""
+    return handshake.Introduced(Introduction(b"s" * 32, "members"), "secret" if known else None)
+
+
+def make_proof(prover: Prover, right: int = 1) -> Proof:
+    """A proof of one side, made with the secret or with another one."""
+    return Proof(compute_proof(prover, _OPENING, "secret" if right else "guessed"))
+
+
+MACHINES: Final[dict[str, Callable[[dict[str, int]], Handle]]] = {
+    "primary": make_primary,
+    "replica": make_replica,
+    "gate": make_gate,
+    "visitor": make_visitor,
+}
 EVENTS: Final[dict[str, dict[str, Callable[..., Any]]]] = {
     "primary": {
         "hello": make_hello,
@@ -62,6 +94,18 @@ EVENTS: Final[dict[str, dict[str, Callable[..., Any]]]] = {
         "refused": lambda: Refusal(0, "because"),
         "tick": replica.Tick,
         "lost": lambda: replica.Lost("reset"),
+    },
+    "gate": {
+        "introduction": make_introduction,
+        "proof": lambda right=1: make_proof(Prover.SLAVE, right),
+        "unproven": handshake.Unproven,
+        "tick": handshake.Tick,
+    },
+    "visitor": {
+        "challenge": lambda: Challenge(b"m" * 32),
+        "proof": lambda right=1: make_proof(Prover.MASTER, right),
+        "refused": lambda: Refusal(0, "because"),
+        "chunk": lambda position, size: make_chunk(position, bytes(size), 5, tail=position + size),
     },
 }
 
@@ -85,7 +129,11 @@ def describe(action: Any) -> str:
             return f"append {position}..{position + len(data)}"
         case replica.Reconnect(at):
             return f"reconnect at {at}"
-        case primary.Close(reason) | replica.Close(reason):
+        case handshake.Send(frame):
+            return f"send {type(frame).__name__.lower()}"
+        case handshake.Open():
+            return "open"
+        case primary.Close(reason) | replica.Close(reason) | handshake.Close(reason):
             return f"close: {reason}"
     raise AssertionError(f"no words for {action}")
 

@@ -50,7 +50,7 @@ def test_defaults_and_values() -> None:
         ("delivery", "exactly-once", "at-least-once, idempotent"),
         ("topic", "a b", "a b"),
         ("properties", "[]", "as JSON"),
-        ("properties", '{"TAGS": "x"}', "meaning of its own"),
+        ("properties", '{"TAGS": "x"}', "is reserved"),
         ("compression", "snappy", "zlib"),
         ("onBadRow", "ignore", "fail, skip"),
         ("batchBytes", "8m", "maxMessageBytes"),

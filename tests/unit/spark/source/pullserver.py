@@ -1,4 +1,4 @@
-"""A broker of one queue that answers pulls as a test wants, and its name server, in a thread of their own."""
+"""A broker of one queue that answers pulls as a test wants, and its name server, in a separate thread."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class PullServer:
         self._elsewhere = {broker_id: address}
 
     def wait_until_alone(self) -> None:
-        """Wait until nobody is connected any more."""
+        """Wait until nobody is connected anymore."""
         assert self._loop is not None
         asyncio.run_coroutine_threadsafe(wait_until(lambda: not self.server.links), self._loop).result()
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from eruca import Tls
 from eruca._spark.cluster import Access
 from eruca._spark.offsets import Offsets, encode_offsets
 from eruca._spark.source import groupcommits
@@ -96,10 +97,10 @@ def test_a_listener_commits_what_is_ours_and_wants_it(clusters: list[FakeCluster
     plain = json.dumps(encode_offsets({Q1: 9}))
     listener.onQueryProgress(make_progress(None, "17", '{"orders": {"0": 4}}', "no json", plain, ours))
     assert [cluster.writes for cluster in clusters] == [[{Q0: 9}]]
-    elsewhere = Access("127.0.0.1:2", access_file="/keys.json", tls=True, tls_ca_file="/ca.pem")
+    elsewhere = Access("127.0.0.1:2", access_file="/keys.json", tls=Tls(ca="/ca.pem", verify=False))
     listener.onQueryProgress(make_progress(json.dumps(encode_offsets({Q0: 9}, **describe_group("g", elsewhere)))))
     assert clusters[1].access.access_file == "/keys.json"
-    assert (clusters[1].access.tls, clusters[1].access.tls_ca_file) == (True, "/ca.pem")
+    assert clusters[1].access.tls == elsewhere.tls
     listener.close()
 
 

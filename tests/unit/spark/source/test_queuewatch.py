@@ -122,7 +122,7 @@ def test_a_broker_that_is_away_is_no_loss(caplog: pytest.LogCaptureFixture) -> N
     watch.look({}, must_answer=False)
     view.masters.discard("broker-b")
     with caplog.at_level(logging.WARNING):
-        for _ in range(3):  # its route is still there, and then not any more
+        for _ in range(3):  # its route is still there, and then not anymore
             sight = watch.look({A0: 5, B0: 7}, must_answer=False)
             assert (sight.gone, sight.away, sight.ends) == (set(), {B0}, {A0: 5})
             clock.advance(FRESH_MS)

@@ -263,7 +263,7 @@ def test_what_tells_of_the_log_is_corrected() -> None:
     assert (told, store.lineage.cuts) == ([(cut, cut)], 1)
     assert store.removed.positions == {"gone": cut}
     assert (store.archived.read(), store.options.archived_position) == (cut, cut)
-    # A topic deleted behind the cut may come again from the cut on.
+    # A topic deleted after the cut may be created again from the cut on.
     assert store.append(make_message("gone", body=b"back")).queue_offset == 0
     again = reopen(disk)
     assert read_bodies(again, "gone") == [b"back"]
@@ -320,7 +320,7 @@ def test_another_tail_of_the_same_name_does_not_replace_the_first() -> None:
     assert store.lineage.record.diverged == rows
     assert [read_aside(store, row.file) for row in rows] == [[b"one"], [b"two"], [b"two"]]
     disk_of(store).remove(DIVERGED / rows[0].file)
-    with pytest.raises(StoreError, match="does not exist any more"):
+    with pytest.raises(StoreError, match="no longer exists"):
         read_aside(store, rows[0].file)
     assert [read_aside(store, row.file) for row in rows[1:]] == [[b"two"], [b"two"]]
 

@@ -101,7 +101,7 @@ def run_archive(
         if mark:
             mark_archived(access, stores or {}, plan, summary)
         if compact:
-            summary.facts["files put together"] = compact_archive(session, archive)
+            summary.facts["files merged"] = compact_archive(session, archive)
         summary.outputs["archive"] = place.locate(MESSAGES)
         if place.exists(BAD):
             summary.outputs["set aside"] = place.locate(BAD)

@@ -130,7 +130,7 @@ class Ledger:
     def _read_entry(self, number: int) -> Entry:
         data = self._place.read(_name_entry(number))
         if data is None:
-            raise ConfigError(f"{_name_entry(number)} is missing in {self._place}", hint="was it deleted by hand?")
+            raise ConfigError(f"{_name_entry(number)} is missing in {self._place}", hint="was it deleted manually?")
         try:
             return msgspec.json.decode(data, type=Entry)
         except BAD_JSON as error:

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
-from eruca._spark.cluster import Access, Cluster
+from eruca._ground.durations import to_ms
+from eruca._spark.cluster import Access, Cluster, describe_tls
 from eruca._spark.columns import STORE_COLUMNS, make_schema
 from eruca._spark.offsets import Offsets, encode_offsets, name_queue
 from eruca._spark.pipelines.archive.frames import leave_out_archived
@@ -141,10 +142,12 @@ def make_access_options(access: Access) -> dict[str, str]:
     given = {
         "nameServer": access.nameserver,
         "accessFile": access.access_file,
-        "tlsCaFile": access.tls_ca_file,
-        "tls": str(access.tls).lower(),
-        "requestTimeout": f"{access.timeout_ms}ms",
+        "requestTimeout": f"{to_ms('timeout', access.timeout)}ms",
         "retries": str(access.retries),
+    }
+    given |= {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in describe_tls(access.tls).items()
     }
     return {name: value for name, value in given.items() if value}
 
