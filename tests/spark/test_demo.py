@@ -81,8 +81,8 @@ def test_orders_are_the_same_for_the_same_seed() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("consumed", "the group is wrong: 1 orders missing"),
-        ("revenue", "Spark's revenue is not what was sent: 1 hours differ"),
+        ("consumed", "the group's result is wrong: 1 orders missing"),
+        ("revenue", "Spark's revenue differs from what was sent: 1 hours differ"),
         ("aside", "3 bodies were set aside instead of 4"),
     ],
 )
@@ -120,7 +120,7 @@ def test_figures_that_do_not_agree_are_a_failure(
 def test_without_java_the_next_step_is_named(tmp_path: Path) -> None:
     run = run_demo(tmp_path, PATH=str(tmp_path), JAVA_HOME="")
     assert run.returncode == 1
-    assert run.stderr.startswith("eruca: Spark needs Java, and there is none (install Java 17 (Debian: apt install")
+    assert run.stderr.startswith("eruca: Spark needs Java, which is not installed (install Java 17 (Debian: apt install")
 
 
 def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
