@@ -43,7 +43,7 @@ class Place:
     @asynccontextmanager
     async def serve(self, pair: Pair | None = None, **options: Any) -> AsyncIterator[int]:
         """Serve with a certificate; yields the port."""
-        files = {"certificate": str(pair.certificate), "key": str(pair.key)} if pair is not None else {}
+        files: dict[str, Any] = {"certificate": str(pair.certificate), "key": str(pair.key)} if pair is not None else {}
         tls = ServerTls(TlsOptions(**files, **options))
         await tls.start()
         try:
