@@ -22,6 +22,8 @@ class Pair:
 
     certificate: Path
     key: Path
+    # SHA-256, in lower-case hex.
+    fingerprint: str
 
 
 class Authority:
@@ -73,18 +75,14 @@ class Authority:
             serialization.PrivateFormat.PKCS8,
             serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption(),
         )
-        pair = Pair(self._home / f"{name}.pem", self._home / f"{name}.key")
+        fingerprint = certificate.fingerprint(hashes.SHA256()).hex()
+        pair = Pair(self._home / f"{name}.pem", self._home / f"{name}.key", fingerprint)
         # The key first: who reads in between finds two files that do not belong together, and reads again.
         for path, data in ((pair.key, secret), (pair.certificate, _to_pem(certificate))):
             staging = path.with_name(path.name + ".new")
             staging.write_bytes(data)
             staging.replace(path)
         return pair
-
-
-def read_fingerprint_of(certificate: Path) -> str:
-    """Return the SHA-256 fingerprint of a certificate file."""
-    return x509.load_pem_x509_certificate(certificate.read_bytes()).fingerprint(hashes.SHA256()).hex()
 
 
 def _make_subject(name: str) -> x509.Name:

@@ -23,6 +23,7 @@ from eruca._client.sync.pulling import PullResult
 from eruca._client.sync.scheduledpull import ScheduledPull
 from eruca._client.sync.scheduling import PullContext
 from eruca._client.sync.transactions import TransactionalProducer
+from eruca._net.tls import Tls
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import RetryLater
 
@@ -50,6 +51,7 @@ __all__ = [
     "ScheduledPull",
     "SendStatus",
     "Sql",
+    "Tls",
     "TransactionReceipt",
     "TransactionalProducer",
 ]

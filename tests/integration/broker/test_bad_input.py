@@ -83,7 +83,6 @@ def frame(header: bytes, body: bytes = b"", *, kind: int = 0) -> bytes:
         struct.pack(">II", 100, 0x02000010),
         struct.pack(">II", FRAME_BYTES_MAX - 4, HEADER_BYTES_MAX + 1),
         b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"SSH-2.0-OpenSSH_9.2\r\n",
         frame(b"not json"),
         frame(b""),

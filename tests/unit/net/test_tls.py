@@ -199,13 +199,14 @@ def test_a_key_with_a_password_is_read(authority: Authority) -> None:
 
 
 def test_files_of_a_server_without_tls_are_not_read() -> None:
-    async def start() -> None:
+    async def start() -> bool:
         tls = ServerTls(TlsOptions(TlsMode.DISABLED, certificate="none.pem", key="none.key"))
         await tls.start()
         assert tls.mode is TlsMode.DISABLED
         await tls.stop()
+        return True
 
-    asyncio.run(start())
+    assert asyncio.run(start())
 
 
 def test_a_server_without_a_certificate_makes_one_when_it_is_needed() -> None:

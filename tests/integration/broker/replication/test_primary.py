@@ -76,9 +76,11 @@ async def test_an_empty_slave_gets_the_last_segment_only_as_from_java_if_the_opt
 
 async def test_what_came_between_connection_and_report_is_not_forgotten(broker: Broker, connect: Connect) -> None:
     slave = await connect(broker)
+    report = encode_report(LogReport(0))
+    slave.say(report[:1])
     await wait_for(lambda: len(broker.replication.server.links) == 1)
     fill(broker, 3)
-    slave.report(0)
+    slave.say(report[1:])
     log = read_log(broker)
     assert await slave.read_log(len(log)) == log
 
@@ -277,20 +279,25 @@ async def test_too_many_slaves_are_refused(broker: Broker, connect: Connect) -> 
     for slave in slaves:
         slave.report(0)
     await wait_for(lambda: len(broker.replication.server.list_slaves()) == HA_LINKS_MAX)
-    await (await connect(broker)).wait_until_closed()
+    another = await connect(broker)
+    another.report(0)
+    await another.wait_until_closed()
     assert len(broker.replication.server.list_slaves()) == HA_LINKS_MAX
 
 
-async def test_a_crowd_that_says_nothing_keeps_no_slave_out(broker: Broker, connect: Connect) -> None:
+@pytest.mark.parametrize("said", [b"", encode_report(LogReport(0))[:1]], ids=["nothing", "one byte"])
+async def test_a_crowd_that_says_little_keeps_no_slave_out(broker: Broker, connect: Connect, said: bytes) -> None:
     slave = await connect(broker)
     slave.report(0)
     await wait_for(lambda: len(broker.replication.server.list_slaves()) == 1)
     crowd = [await connect(broker) for _ in range(HA_LINKS_MAX + 10)]
+    for stranger in crowd:
+        stranger.say(said)
     await crowd[0].wait_until_closed()
     another = await connect(broker)
     another.report(0)
     await wait_for(lambda: len(broker.replication.server.list_slaves()) == 2)
-    assert len(broker.replication.server.links) == HA_LINKS_MAX
+    assert len(broker.replication.server.links) == (HA_LINKS_MAX if said else 2)
 
 
 async def test_a_slave_feeds_nobody(make_broker: MakeBroker, connect: Connect) -> None:
