@@ -120,7 +120,9 @@ def test_figures_that_do_not_agree_are_a_failure(
 def test_without_java_the_next_step_is_named(tmp_path: Path) -> None:
     run = run_demo(tmp_path, PATH=str(tmp_path), JAVA_HOME="")
     assert run.returncode == 1
-    assert run.stderr.startswith("eruca: Spark needs Java, which is not installed (install Java 17 (Debian: apt install")
+    assert run.stderr.startswith(
+        "eruca: Spark needs Java, which is not installed (install Java 17 (Debian: apt install"
+    )
 
 
 def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
