@@ -187,7 +187,10 @@ async def test_the_list_of_addresses_can_be_emptied_while_it_runs(
 
         # A bad file changes nothing, and is reported in one line.
         with caplog.at_level(logging.ERROR):
-            await asyncio.to_thread(path.write_text, "accounts:\n- accessKey: broken\n  secretKey: [hidden-one]\n")
+            # In one step, so that no half of it is read.
+            bad = path.with_suffix(".new")
+            await asyncio.to_thread(bad.write_text, "accounts:\n- accessKey: broken\n  secretKey: [hidden-one]\n")
+            await asyncio.to_thread(bad.replace, path)
             await turn_until(lambda: "reading the accounts again failed" in caplog.text)
         assert (await server.ask(signed(ask_config.build(code), ADMIN))).code == ResponseCode.SUCCESS
         assert is_refused(await server.ask(ask_config.build(code)))

@@ -84,7 +84,7 @@ def init(directory: Path, host: str | None) -> None:
       broker.conf, nameserver.conf   for -c of the servers
       plain_acl.yml                  the accounts, as RocketMQ 4.9 has them
       tools.yml                      the admin account: for --account, and mqadmin
-      tls.crt, tls.key               a self-signed certificate: tls.crt for --tls-ca of clients
+      tls.crt, tls.key               a self-signed certificate, for --tls-ca
 
     Existing files are never overwritten.
 

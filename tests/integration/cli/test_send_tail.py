@@ -76,7 +76,7 @@ def test_messages_of_one_shard_keep_their_order(up: Up) -> None:
 def test_lines_of_standard_input_are_messages(up: Up) -> None:
     finished = up.run("send", "lines", "-o", "json", stdin="one\ntwo\r\n\nfour\n\n")
     assert len(finished.stdout.splitlines()) == 3
-    assert finished.stderr == "eruca: lines without any text are left out: 2\n"
+    assert finished.stderr == "eruca: blank lines skipped: 2\n"
     assert finished.returncode == 0
     assert sorted(bodies(up.run_json("tail", "lines"))) == ["four", "one", "two"]
 
