@@ -43,9 +43,10 @@ from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
 from eruca._net.addresses import split_addresses
 from eruca._net.limitoptions import LimitOptions
-from eruca._net.tlsoptions import TlsOptions
+from eruca._net.tlsoptions import TlsMode, TlsOptions
 from eruca._observe.logs import set_up_logs
 from eruca._store.layout import StorePaths
+from eruca.errors import ConfigError
 
 _DATA = Path("eruca-data")
 # Flags that --help shows; the others work too, and `eruca config list` lists them.
@@ -282,6 +283,12 @@ def up(
     for_nameserver = _build_its_nameserver(settings, shared)
     for_nameserver = replace(for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port)
     tls = settings.build(TlsOptions)
+    if tls.mode is TlsMode.ENFORCING and not tls.outgoing:
+        raise ConfigError(
+            "tls.server.mode=enforcing: the broker could not register with its own name server, which accepts only TLS",
+            hint="set tls.enable=true, and tls.client.trustCertPath to the CA of the certificate (a self-signed one is"
+            " its own CA)",
+        )
     if print_config:
         print_settings(settings, output, options, store_options, access, tls)
         return

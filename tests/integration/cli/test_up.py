@@ -135,6 +135,12 @@ def test_the_panel_has_the_account_of_commands() -> None:
     assert "the account of your application" in capture.get()
 
 
+def test_tls_only_needs_a_broker_that_uses_it(tmp_path: Path) -> None:
+    finished = run_eruca("up", "--option", "tls.server.mode=enforcing", cwd=tmp_path)
+    assert finished.returncode == 1
+    assert "set tls.enable=true" in finished.stderr
+
+
 def test_a_taken_port_is_named_with_the_way_out(tmp_path: Path) -> None:
     with taken_port() as port:
         free = ["--nameserver-port", str(find_ports())]
