@@ -104,8 +104,11 @@ def test_brokers_delete_only_what_is_archived(spark: Any, tmp_path: Path, shared
         assert run(_clean(cluster.name_server)) == 0  # archived, but the broker was not told
         summary = json.loads(invoke("archive", "--archive", place, *at, "-t", topic, "--mark", "-o", "json").stdout)
         mark = summary["facts"]["archived position"]["broker-a"]
-        begin = run(_clean(cluster.name_server))
-        assert 512 * 1024 <= begin <= mark
+        assert mark >= 2 * 512 * 1024
+        # What is not synced yet is kept, so the first attempt may be too early.
+        while (begin := run(_clean(cluster.name_server))) == 0:
+            pass
+        assert begin <= mark
         # All of it is there still, some of it only in the archive.
         statement = "select count(distinct queueId, queueOffset) n, count(*) m from messages"
         rows = invoke("query", statement, "--archive", place, *at, "-t", topic, "-o", "json").stdout
