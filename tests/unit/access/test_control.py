@@ -337,3 +337,37 @@ async def test_a_start_needs_accounts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none.yml has no accounts \(`eruca init`"):
         await control.start()
     await control.stop()
+
+
+# --- brokers among themselves ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> AccessOptions:
+    bound = describe(BOUND, broker=True, certificate=PRINT)
+    return enable_accounts(tmp_path, describe(SHOP), describe(BROKER, broker=True), bound)
+
+
+async def test_only_the_account_of_a_broker_has_a_secret_for_replication(members: AccessOptions) -> None:
+    access = AccessControl(members)
+    await access.start()
+    try:
+        assert access.find_broker_secret(BROKER.access_key, None) == BROKER.secret_key
+        assert access.find_broker_secret(BROKER.access_key, PRINT) == BROKER.secret_key
+        for other in (SHOP.access_key, ADMIN.access_key, "nobody-at-all"):
+            assert access.find_broker_secret(other, PRINT) is None
+        # An account that is bound to a certificate needs it here too.
+        assert access.find_broker_secret(BOUND.access_key, PRINT) == BOUND.secret_key
+        assert access.find_broker_secret(BOUND.access_key, None) is None
+        assert access.find_certified_broker(PRINT) == BOUND.access_key
+        assert access.find_certified_broker("0b" * 32) is None and access.find_certified_broker(None) is None
+    finally:
+        await access.stop()
+
+
+def test_both_keys_of_a_server_are_needed() -> None:
+    for parts in ({"broker_access_key": "members"}, {"broker_secret_key": "secret of them"}):
+        with pytest.raises(ConfigError, match="belong together"):
+            AccessOptions(**parts)  # type: ignore[arg-type]
+    own = AccessOptions(broker_access_key="members", broker_secret_key="secret of them").credentials
+    assert own == Credentials("members", "secret of them") and AccessOptions().credentials is None

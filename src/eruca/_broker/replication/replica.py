@@ -1,7 +1,7 @@
 """The slave's side of replication: copies the log of its master while the broker is a slave.
 
 Where the log continues is agreed on before (`agreeing`); `core.replication.replica` decides what to do when. This
-module has the socket: the data of one read is appended and reported once.
+module carries it out: the data of one read (`masterlink`) is appended and reported once.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import logging
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, assert_never, cast
+from typing import Final, assert_never
 
 from eruca._broker.options import LiveOptions
 from eruca._broker.replication.agreeing import Agreement, FindMaster
 from eruca._broker.replication.alarm import Alarm
 from eruca._broker.replication.lag import LagMeter
+from eruca._broker.replication.masterlink import MasterLink
 from eruca._broker.replication.readlimit import ReadLimit
 from eruca._broker.standing import Standing
-from eruca._core.replication.handshake import Open, Send, SlaveHandshake
 from eruca._core.replication.replica import (
     Action,
     Append,
@@ -37,7 +37,7 @@ from eruca._core.replication.replica import (
     Tick,
 )
 from eruca._ground.config import FlushMode
-from eruca._ground.limits import HA_CHECK_BYTES_MAX, HA_HANDSHAKE_SECONDS_MAX
+from eruca._ground.limits import HA_CHECK_BYTES_MAX
 from eruca._ground.repeating import Repeating
 from eruca._net.dialing import dial
 from eruca._net.tls import OutgoingTls
@@ -45,19 +45,13 @@ from eruca._store.flush import GroupCommit
 from eruca._store.lineage.replicalog import ReplicaLog
 from eruca._store.messagestore import MessageStore
 from eruca._wire.bodies import FollowedMaster
-from eruca._wire.handshake import HANDSHAKE_MAGIC
 from eruca._wire.replication import (
-    HELLO_MAGIC,
-    ChunkDecoder,
-    FencedDecoder,
-    FencedFrame,
     Hello,
     LogReport,
-    encode_fenced,
     encode_fenced_report,
     encode_report,
 )
-from eruca.errors import ConnectFailed, ErucaError, StoreError, WireError
+from eruca.errors import ConnectFailed, ErucaError, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -70,91 +64,6 @@ _HURRY_SECONDS: Final = 0.1
 _HURRY_FOR_SECONDS: Final = 5.0
 # A slave that is at most this far behind has caught up.
 _NEAR_BYTES: Final = 4 * 1024 * 1024
-
-
-class MasterLink(asyncio.Protocol):
-    """One connection to a master."""
-
-    def __init__(self, follower: Follower, *, fenced: bool, handshake: SlaveHandshake | None) -> None:
-        """With a handshake, the link is fenced."""
-        self._follower = follower
-        self._handshake = handshake
-        # A fenced link begins with it, unless the handshake did.
-        self._opening = HELLO_MAGIC
-        self._decoder: FencedDecoder | ChunkDecoder = FencedDecoder() if fenced else ChunkDecoder()
-        self._transport: asyncio.Transport | None = None
-        loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[str] = loop.create_future()
-        # Done when the master has authenticated, or the link has ended.
-        self._proved: asyncio.Future[None] = loop.create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport, and introduce this slave."""
-        self._transport = cast(asyncio.Transport, transport)
-        if self._handshake is not None:
-            self.write(HANDSHAKE_MAGIC + encode_fenced(self._handshake.introduction))
-
-    async def authenticate(self) -> None:
-        """Wait until both sides have authenticated, if there is a handshake. Raises ConnectFailed."""
-        if self._handshake is None:
-            return
-        try:
-            first: set[asyncio.Future[Any]] = {self._proved, self.ended}
-            await asyncio.wait(first, timeout=HA_HANDSHAKE_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            self.end("this broker no longer follows a master")
-            raise
-        if not self._proved.done():
-            self.end(f"no answer within {HA_HANDSHAKE_SECONDS_MAX:g} s")
-        if self.ended.done():
-            raise ConnectFailed(f"authentication with the master failed: {self.ended.result()}")
-        self._handshake, self._opening = None, b""
-
-    def data_received(self, data: bytes) -> None:
-        """Handle data from the master; there is one report, however many chunks the data has."""
-        if self.ended.done():
-            return
-        try:
-            frames = self._decoder.feed(data)
-        except WireError as error:
-            self.end(f"the master sent invalid data: {error}")
-            return
-        if self._handshake is not None:
-            self._shake(cast(list[FencedFrame], frames))
-        elif frames:
-            self._follower.on_frames(frames)
-
-    def _shake(self, frames: list[FencedFrame]) -> None:
-        assert self._handshake is not None
-        for frame in frames:
-            for action in self._handshake.handle(frame):
-                if isinstance(action, Send):
-                    self.write(encode_fenced(action.frame))
-                elif isinstance(action, Open):
-                    self._proved.set_result(None)
-                else:
-                    self.end(action.reason)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Report that the connection was lost."""
-        if not self.ended.done():
-            self.ended.set_result(str(exc) if exc else "the master closed the connection")
-
-    def greet(self, hello: Hello) -> None:
-        """Open a fenced link."""
-        self.write(self._opening + encode_fenced(hello))
-
-    def write(self, data: bytes) -> None:
-        """Send data, unless the connection is closing."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
-
-    def end(self, reason: str) -> None:
-        """Close the connection from this side, for a reason."""
-        if not self.ended.done():
-            self.ended.set_result(reason)
-        if self._transport is not None:
-            self._transport.abort()
 
 
 @dataclass(eq=False)

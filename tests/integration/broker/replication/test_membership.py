@@ -156,6 +156,28 @@ async def test_members_authenticate_after_a_change_of_roles(group: Group, make_a
     assert read_log(master) == read_log(slave)
 
 
+async def test_members_may_have_different_accounts(group: Group, make_access: MakeAccess) -> None:
+    master = await make_master(group, make_access())
+    slave = await group.add(1, access=make_access("other"))
+    await wait_for_copy(slave, master)
+    await wait_until(master.replication.server.list_slaves)
+    assert await send(group, master) == ResponseCode.SUCCESS
+    assert [link.account for link in master.replication.server.links] == ["members-2"]
+    await wait_until(lambda: "T" in slave.topics.snapshot().topic_config_table, "tables are copied too")
+
+
+@pytest.mark.parametrize(("on_master", "on_slave"), [(True, False), (False, True)])
+async def test_accounts_are_enabled_on_one_broker_after_the_other(
+    group: Group, make_access: MakeAccess, on_master: bool, on_slave: bool
+) -> None:
+    master = await make_master(group, make_access(on=on_master))
+    slave = await group.add(1, access=make_access(on=on_slave))
+    await wait_for_copy(slave, master)
+    await wait_until(master.replication.server.list_slaves)
+    assert await send(group, master) == ResponseCode.SUCCESS
+    assert [link.account for link in master.replication.server.links] == ["members"]
+
+
 async def test_an_account_that_loses_the_right_is_no_member_any_more(
     group: Group, make_access: MakeAccess, caplog: pytest.LogCaptureFixture
 ) -> None:
