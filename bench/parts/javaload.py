@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,9 +45,11 @@ WARM_UP: Final = ("warm-up", "sync", 40_000, ("--threads", "16", "--size", "128"
 class _LongLived(Peer):
     """The official jars with flags for a long-running server, not for a short test."""
 
-    def command(self, main: str, *arguments: str, home: Path, heap: str = "256m") -> list[str]:
+    def command(
+        self, main: str, *arguments: str, home: Path, heap: str = "256m", system: Mapping[str, object] | None = None
+    ) -> list[str]:
         """The command line that runs a main class with all its files below `home`."""
-        line = super().command(main, *arguments, home=home, heap=heap)
+        line = super().command(main, *arguments, home=home, heap=heap, system=system)
         short = {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
         return [line[0], "-XX:+UseG1GC", *[part for part in line[1:] if part not in short]]
 

@@ -98,9 +98,16 @@ class JavaCluster:
 
     kind = "java"
 
-    def __init__(self, peer: Peer, home: Path, settings: Mapping[str, object] = SETTINGS) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        home: Path,
+        settings: Mapping[str, object] = SETTINGS,
+        *,
+        system: Mapping[str, object] | None = None,
+    ) -> None:
         with ExitStack() as stack:
-            self._names = stack.enter_context(JavaNameServer(peer, home / "namesrv"))
+            self._names = stack.enter_context(JavaNameServer(peer, home / "namesrv", system=system))
             self._broker = stack.enter_context(
                 JavaBroker(
                     peer,
@@ -109,6 +116,7 @@ class JavaCluster:
                     name=BROKER_NAME,
                     home=home / "broker",
                     properties=settings,
+                    system=system,
                 )
             )
             self._stack = stack.pop_all()

@@ -49,7 +49,7 @@ _JVM_FLAGS = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     "-Dio.netty.tryReflectionSetAccessible=true",
-    # Nobody here speaks TLS to Java's servers, and each would make keys for it at its start.
+    # Hardly anybody speaks TLS to Java's servers, and each would make keys for it at its start.
     "-Dtls.server.mode=disabled",
     "-Dfile.encoding=UTF-8",
     "-XX:+UseSerialGC",
@@ -79,8 +79,10 @@ class Peer:
     jars: Path
     classes: Path
 
-    def command(self, main: str, *arguments: str, home: Path, heap: str = "256m") -> list[str]:
-        """The command line that runs a main class with all its files below `home`."""
+    def command(
+        self, main: str, *arguments: str, home: Path, heap: str = "256m", system: Mapping[str, object] | None = None
+    ) -> list[str]:
+        """The command line that runs a main class with all its files below `home`; `system` are system properties."""
         conf = home / "conf"
         conf.mkdir(parents=True, exist_ok=True)
         for name in ("broker", "namesrv", "tools"):
@@ -94,6 +96,7 @@ class Peer:
             f"-Drocketmq.home.dir={home}",
             f"-Drocketmq.client.logRoot={home / 'client'}",
             "-Drocketmq.client.logLevel=WARN",
+            *(f"-D{key}={value}" for key, value in (system or {}).items()),
             "-cp",
             f"{self.classes}:{self.jars}/*",
             main,
@@ -292,14 +295,15 @@ class JavaProcess:
 class JavaNameServer(JavaProcess):
     """The official name server."""
 
-    def __init__(self, peer: Peer, home: Path) -> None:
+    def __init__(self, peer: Peer, home: Path, *, system: Mapping[str, object] | None = None) -> None:
         self.port = find_ports()
         home.mkdir(parents=True, exist_ok=True)
         config = home / "namesrv.properties"
         settings = {"listenPort": self.port, "kvConfigPath": home / "kv.json", "configStorePath": config}
         _write_properties(config, settings)
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        super().__init__(peer.command(main, "-c", str(config), home=home), home / "namesrv.log")
+        command = peer.command(main, "-c", str(config), home=home, system=system)
+        super().__init__(command, home / "namesrv.log")
         self.wait_until_ready()
 
     @property
@@ -338,6 +342,7 @@ class JavaBroker(JavaProcess):
         properties: Mapping[str, object] | None = None,
         wait: bool = True,
         heap: str = "512m",
+        system: Mapping[str, object] | None = None,
     ) -> None:
         self.name = name
         self.name_server = name_server
@@ -365,7 +370,7 @@ class JavaBroker(JavaProcess):
         }
         _write_properties(config, settings)
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        command = peer.command(main, "-c", str(config), home=home, heap=heap)
+        command = peer.command(main, "-c", str(config), home=home, heap=heap, system=system)
         super().__init__(command, home / "broker.log")
         if wait:
             self.wait_until_ready()
@@ -413,8 +418,16 @@ def _write_properties(path: Path, settings: Mapping[str, object]) -> None:
 class JavaProgram(JavaProcess):
     """A program of ours under `java/src`: takes a JSON line, answers with rows and then `done` or `error`."""
 
-    def __init__(self, peer: Peer, main: str, home: Path, *arguments: str, heap: str = "256m") -> None:
-        command = peer.command(main, *arguments, home=home, heap=heap)
+    def __init__(
+        self,
+        peer: Peer,
+        main: str,
+        home: Path,
+        *arguments: str,
+        heap: str = "256m",
+        system: Mapping[str, object] | None = None,
+    ) -> None:
+        command = peer.command(main, *arguments, home=home, heap=heap, system=system)
         super().__init__(command, home / f"{main.rpartition('.')[2]}.log", talks=True)
         self._read_to = 0
 

@@ -62,7 +62,10 @@ aclEnable=true
 brokerAccessKey={broker}
 brokerSecretKey={broker_secret}
 namesrvAddr={nameserver}
-{tls}{bind}"""
+{tls}# The broker connects to name servers over TLS, and verifies their certificate.
+tls.enable=true
+tls.client.trustCertPath={certificate}
+{bind}"""
 _TLS_CONF = """\
 # The certificate for TLS connections. `tls.server.mode=enforcing` refuses all others.
 tls.server.certPath={certificate}
@@ -124,7 +127,8 @@ def make_files(directory: Path, host: str | None) -> dict[str, str]:
     }
     # Absolute, because a server may be started anywhere.
     place = directory.absolute()
-    facts["tls"] = _TLS_CONF.format(certificate=place / _CERTIFICATE, key=place / _KEY)
+    facts["certificate"] = str(place / _CERTIFICATE)
+    facts["tls"] = _TLS_CONF.format(certificate=facts["certificate"], key=place / _KEY)
     bind = "" if host is None else f"bindAddress={host}\n"
     announce = "" if told is None else f"brokerIP1={told}\n"
     return {

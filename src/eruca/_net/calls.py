@@ -54,10 +54,15 @@ class Calls:
             _fail(self.waiting.pop(opaque)[0], CallTimeout(f"{peer} did not answer in time"))
         return bool(late)
 
+    @property
+    def are_all_waiting(self) -> bool:
+        """Whether calls were made and none was ever answered."""
+        return 0 < self._opaque == len(self.waiting)
+
     def fail_all(self, peer: str, why: str = "") -> None:
         """The connection was closed: fail all calls."""
         calls, self.waiting = self.waiting, {}
-        why = why or self.farewell
+        why = self.farewell or why
         reason = f": {why}" if why else ""
         for future, _ in calls.values():
             _fail(future, ConnectionLost(f"the connection to {peer} was closed{reason}"))

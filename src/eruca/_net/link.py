@@ -196,12 +196,22 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the pending calls and notify the owner."""
-        # A server that does not accept our certificate reports it only after the handshake.
-        self._end(explain_failure(exc) if isinstance(exc, ssl.SSLError) else "")
+        self._end(self._explain_loss(exc))
         self._outbox.clear()
         self._backlog.clear()
         self._frames = FrameBuffer()
         self._owner.on_close(self)
+
+    def _explain_loss(self, exc: Exception | None) -> str:
+        """Return what is known about the reason why the connection was lost."""
+        if isinstance(exc, ssl.SSLError):
+            # A server that does not accept our certificate reports it only after the handshake.
+            return explain_failure(exc)
+        transport = self._transport
+        is_plain = transport is not None and transport.get_extra_info("sslcontext") is None
+        if is_plain and not self._serves and self.calls.are_all_waiting:
+            return "no request was answered; does the port require TLS?"
+        return ""
 
     def _end(self, why: str = "") -> None:
         """Nothing is read any more: no call gets a response, and nothing has to wait for room."""

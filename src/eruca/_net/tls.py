@@ -99,6 +99,8 @@ def make_client_context(tls: Tls) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     elif tls.ca:
+        # A certificate in this file is trusted even if it is not that of a CA.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         _load_trust(context, ca)
     else:
         context.load_default_certs()

@@ -47,6 +47,8 @@ def test_what_it_writes(tmp_path: Path) -> None:
         "brokerSecretKey": broker.secret_key,
         "namesrvAddr": "127.0.0.1:9876",
         **tls,
+        "tls.enable": "true",
+        "tls.client.trustCertPath": f"{directory}/tls.crt",
     }
     assert read_conf(directory / "nameserver.conf") == {"aclEnable": "true", **tls}
     assert not any(secret in result.output for secret in (admin.secret_key, broker.secret_key))

@@ -110,6 +110,13 @@ async def test_a_wrong_authority_and_an_expired_certificate_are_refused(place: P
     assert place.requests == 0
 
 
+async def test_a_certificate_may_be_trusted_without_its_authority(place: Place) -> None:
+    pair = await issue(place.authority, "127.0.0.1")
+    async with place.serve(pair) as port:
+        await place.call(f"127.0.0.1:{port}", Tls(ca=pair.certificate))
+    assert place.requests == 1
+
+
 async def test_a_self_made_certificate_is_refused_unless_told_otherwise(place: Place) -> None:
     async with place.serve() as port:
         with pytest.raises(ConnectFailed, match="not accepted: self-signed certificate"):
@@ -127,7 +134,7 @@ async def test_a_server_without_tls_is_named(place: Place) -> None:
 
 async def test_a_plain_caller_gets_nothing_from_a_port_that_needs_tls(place: Place) -> None:
     async with place.serve(mode=TlsMode.ENFORCING) as port:
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLost, match="does the port require TLS"):
             await place.call(f"127.0.0.1:{port}", None)
     assert place.requests == 0
 
