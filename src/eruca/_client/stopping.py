@@ -71,8 +71,32 @@ class _Termination:
         self.number = 0
         # The signals for which our handler is installed.
         self.watched: list[signal.Signals] = []
-        self.running = 0
+        # The tasks that run clients; those that were cancelled are closing, or will be in a moment.
+        self.tasks: set[asyncio.Task[object]] = set()
         self.all_ended = asyncio.Event()
+        self._one_closed = asyncio.Event()
+
+    def join(self) -> None:
+        """Count a client, which this task runs."""
+        self.tasks.add(_this_task())
+        self.all_ended.clear()
+
+    async def close(self, client: Client) -> None:
+        """Close a client, and wait for others that are cancelled too.
+
+        `asyncio.run` cancels what is left when its main task ends. So when Ctrl-C cancels several clients, the first
+        one that is done must not end that task before the others are.
+        """
+        try:
+            await client.close()
+        finally:
+            self.tasks.discard(_this_task())
+            self._one_closed.set()
+            if not self.tasks:
+                self.all_ended.set()
+        while any(task.cancelling() for task in self.tasks):
+            self._one_closed.clear()
+            await self._one_closed.wait()
 
     def take(self, number: signal.Signals) -> None:
         """Handle a signal: let the clients stop."""
@@ -98,21 +122,25 @@ async def run_until_stopped(client: Client, find_ended: Callable[[], asyncio.Eve
     with _watch_signals() as termination:
         try:
             await client.start()
-            ended = find_ended()
             if termination is None:
-                await ended.wait()
+                await find_ended().wait()
             else:
-                await _wait_for_first(ended, termination.came)
+                await _wait_for_first(find_ended(), termination.came)
         finally:
-            await client.close()
-            if termination is not None:
-                termination.running -= 1
-                if not termination.running:
-                    termination.all_ended.set()
+            if termination is None:
+                await client.close()
+            else:
+                await termination.close(client)
         if termination is not None and termination.came.is_set():
             # Other clients in this loop may still be closing; exiting now would interrupt them.
             await termination.all_ended.wait()
             raise termination.make_exit()
+
+
+def _this_task() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    assert task is not None  # only coroutines come here
+    return task
 
 
 async def _wait_for_first(*events: asyncio.Event) -> None:
@@ -132,12 +160,11 @@ def _watch_signals() -> Iterator[_Termination | None]:
     if termination is None and threading.current_thread() is threading.main_thread():
         termination = _begin_watching(loop)
     if termination is not None:
-        termination.running += 1
-        termination.all_ended.clear()
+        termination.join()
     try:
         yield termination
     finally:
-        if termination is not None and not termination.running and _terminations.get(loop) is termination:
+        if termination is not None and not termination.tasks and _terminations.get(loop) is termination:
             del _terminations[loop]
             for number in termination.watched:
                 loop.remove_signal_handler(number)

@@ -40,6 +40,8 @@ class Admission:
         self._limits = limits
         self._now = now
         self._addresses: dict[str, _Address] = {}
+        # Those without connections.
+        self._left: dict[str, None] = {}
         self._of_link: dict[Link, str] = {}
         # The store needs files too: a server that cannot open one more cannot store one more message.
         self._files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _FILES_SHARE
@@ -69,6 +71,7 @@ class Admission:
                 "allows"
             )
         address.connections += 1
+        self._left.pop(name, None)
         self._of_link[link] = name
         return ""
 
@@ -76,14 +79,16 @@ class Admission:
         """Forget a closed connection. Its address is kept until its requests would be allowed again."""
         name = self._of_link.pop(link, None)
         if name is not None:
-            self._addresses[name].connections -= 1
+            address = self._addresses[name]
+            address.connections -= 1
+            if not address.connections:
+                self._left[name] = None
 
     def forget_addresses(self) -> None:
         """Forget addresses without connections and without recent requests; call this regularly."""
         limit, now = self._limits().refusals_per_second_max, self._now()
-        for name, address in list(self._addresses.items()):
-            if not address.connections and _refill(address, limit, now) >= limit:
-                del self._addresses[name]
+        for name in [name for name in self._left if _refill(self._addresses[name], limit, now) >= limit]:
+            del self._addresses[name], self._left[name]
 
     def on_stranger(self, link: Link) -> None:
         """Count a refused request of a connection that never authenticated.

@@ -19,6 +19,7 @@ from eruca._net.link import Answer, Handler, Link
 from eruca._net.listening import Listener
 from eruca._net.meters import count_refused
 from eruca._net.tls import ServerTls
+from eruca._net.turns import Slices
 from eruca._wire.codes import FLAG_RESPONSE, ResponseCode
 from eruca._wire.frame import Command, encode_command
 from eruca.errors import RequestRefused
@@ -171,7 +172,10 @@ class Server:
         now = asyncio.get_running_loop().time()
         idle_before = now - self.settings.idle_seconds
         frame_seconds = self.settings.limits().frame_seconds_max
+        slices = Slices()
         for link in list(self.links):
+            if slices.is_over:
+                await slices.rest()
             link.expire_calls(now)
             if link.last_active < idle_before:
                 # Not close(): that waits until the peer has read everything, and this one does not read.

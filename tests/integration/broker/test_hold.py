@@ -342,6 +342,41 @@ async def test_pulls_that_wait_for_their_peer_go_with_its_connection(quiet_broke
     assert quiet_broker.pull.holds.weight == 0
 
 
+async def test_pulls_of_a_closed_connection_are_forgotten_in_slices(
+    quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody counts or answers them, whether they are still in their queue or not."""
+    monkeypatch.setattr("eruca._broker.pulling.hold.SLICE_SECONDS", 0)
+    holds = quiet_broker.pull.holds
+    await hold(quiet_broker, raw, opaque=100)
+    async with open_peer(quiet_broker.standing.port) as gone:
+        for opaque in range(20):
+            await hold(quiet_broker, gone, opaque=opaque)
+    await turn_until(lambda: len(holds) == 1)
+    assert len(holds.by_queue["T", 0]) > 10
+    append(quiet_broker)
+    assert (await raw.read()).opaque == 100
+    await turn_until(lambda: not holds._gone)
+    assert (len(holds), holds.weight, holds.by_queue) == (0, 0, {})
+
+
+async def test_a_broker_stops_although_pulls_of_closed_connections_are_left(
+    quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eruca._broker.pulling.hold.SLICE_SECONDS", 0)
+    await hold(quiet_broker, raw, opaque=1)
+    async with open_peer(quiet_broker.standing.port) as gone:
+        for opaque in range(50):
+            await hold(quiet_broker, gone, opaque=opaque)
+        port = gone.writer.get_extra_info("sockname")[1]
+        links = [link for server in quiet_broker.ports.servers for link in server.links]
+        (link,) = [link for link in links if link.peer_host[1] == port]
+        quiet_broker.pull.holds.drop_link(link)
+        quiet_broker.pull.holds.release_all()
+        assert (await raw.read()).code == ResponseCode.PULL_NOT_FOUND
+        assert len(quiet_broker.pull.holds) == 0
+
+
 async def test_many_that_wake_at_once_are_answered_in_slices(
     quiet_broker: Broker, raw: RawPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

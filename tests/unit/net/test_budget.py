@@ -60,6 +60,31 @@ async def stack_peer(port: int) -> asyncio.StreamWriter:
     return writer
 
 
+async def test_a_scan_counts_in_slices_and_not_for_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eruca._net.turns.SLICE_SECONDS", 0)
+    budget = Budget(12 * MIB)
+    links = [make_link()[0] for _ in range(50)]
+    for link in links:
+        budget.join(link)
+    budget.add(MIB)  # it was held, and is not any more
+    scanning = asyncio.create_task(budget.scan())
+    turns = 0
+    while not scanning.done():
+        await asyncio.sleep(0)
+        turns += 1
+        if turns == 20:
+            budget.add(1000)
+            await budget.scan()  # another server; it is being counted already
+    assert turns > 50
+    assert budget._held == 1000
+    budget.add(5)
+    await budget.scan()
+    assert budget._held == 1005  # far from the limit, not so often
+    budget.add(7 * MIB)
+    await budget.scan()
+    assert budget._held == 0
+
+
 async def test_what_is_kept_is_weighed_and_the_largest_goes() -> None:
     account = Account("trinkets", 100, "maxTrinkets")
     (small, _, _), (large, at_large, owner), (late, at_late, _) = make_link(), make_link(), make_link()

@@ -76,6 +76,8 @@ class Holds:
         # To be answered in this loop iteration or the next ones, in order.
         self._ready: deque[tuple[Hold, bool]] = deque()
         self._is_queued = False
+        # Pulls of closed connections that may still be in their queues.
+        self._gone: deque[Hold] = deque()
         show("held_pulls", "Number of held pulls.", self, len)
         show("held_pulls_bytes", "Estimated memory of held pulls.", self, lambda holds: holds.weight)
 
@@ -160,8 +162,9 @@ class Holds:
             ready.extend(holder.ready)
             holder.ready.clear()
         for hold, _ in ready:
-            self._take_out(hold)
-            self._resume(hold, False)
+            if self._find_holder(hold) is not None:
+                self._take_out(hold)
+                self._resume(hold, False)
 
     def _wake(self, holds: list[Hold], *, may_hold: bool) -> None:
         if holds:
@@ -188,20 +191,23 @@ class Holds:
         end = perf_counter() + SLICE_SECONDS
         while ready:
             hold, may_hold = ready.popleft()
-            holder = self._by_link.get(hold.link)
-            if holder is None or hold not in holder.holds:
-                continue  # its connection has closed
-            if not hold.link.is_writable:
+            holder = self._find_holder(hold)
+            if holder is not None and not hold.link.is_writable:
                 if not holder.ready:
                     hold.link.when_writable(lambda link=hold.link: self._on_writable(link))  # type: ignore[misc]
                 holder.ready.append((hold, may_hold))
-                continue
-            self._take_out(hold)
-            self._resume(hold, may_hold)
+            elif holder is not None:
+                self._take_out(hold)
+                self._resume(hold, may_hold)
             if ready and perf_counter() >= end:
                 self._is_queued = True
                 find_turns(asyncio.get_running_loop()).call(self._answer)
                 return
+
+    def _find_holder(self, hold: Hold) -> _Holder | None:
+        """Return the connection's holder of a pull that is still parked; None if the connection has closed."""
+        holder = self._by_link.get(hold.link)
+        return holder if holder is not None and hold in holder.holds else None
 
     def _on_writable(self, link: Link) -> None:
         """A peer has read its pending data: queue its waiting pulls for an answer."""
@@ -233,7 +239,17 @@ class Holds:
             return
         self._count -= len(holder.holds)
         self._weight -= holder.weight
-        for hold in holder.holds:
+        # They are not answered any more, so taking them out of their queues can wait: many may go at once.
+        was_idle = not self._gone
+        self._gone.extend(holder.holds)
+        if was_idle:
+            self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        """Remove pulls of closed connections from their queues, for at most one time slice."""
+        gone, end = self._gone, perf_counter() + SLICE_SECONDS
+        while gone:
+            hold = gone.popleft()
             key = (hold.topic, hold.queue_id)
             queue = self.by_queue.get(key)
             # Not in the queue: it was only waiting for its turn.
@@ -241,3 +257,6 @@ class Holds:
                 del queue[hold]
                 if not queue:
                     del self.by_queue[key]
+            if gone and perf_counter() >= end:
+                find_turns(asyncio.get_running_loop()).call(self._forget_gone)
+                return
