@@ -129,9 +129,7 @@ async def plant(broker: Broker, peer: Peer, *, grow: int = 0, **fields: object) 
     return position
 
 
-async def test_a_record_inside_a_body_does_not_show_what_comes_after_it(
-    broker: Broker, shop: Peer, evil: Peer
-) -> None:
+async def test_a_record_inside_a_body_does_not_show_what_comes_after_it(broker: Broker, shop: Peer, evil: Peer) -> None:
     forged = await plant(broker, evil, grow=2000)
     sent = await shop.send(PAYMENTS, 0, PRIVATE)
     code, remark = await evil.refused(RequestCode.VIEW_MESSAGE_BY_ID, h.ViewMessageHeader(forged))

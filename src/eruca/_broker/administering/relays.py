@@ -151,7 +151,9 @@ class RelayHandlers:
     async def ask_running_info(self, link: Link, command: Command) -> bytes | None:
         """Ask a consumer for its running info."""
         header = command.decode_header(ConsumerRunningInfoHeader)
-        return await self._relay(command, header.consumer_group, header.client_id, drop_signature(command.ext_dict()), b"")
+        return await self._relay(
+            command, header.consumer_group, header.client_id, drop_signature(command.ext_dict()), b""
+        )
 
     async def have_consumed(self, link: Link, command: Command) -> bytes | None:
         """Tell a client to consume one of this broker's messages now."""

@@ -24,7 +24,7 @@ def read_message(store: MessageStore, position: int) -> Record | None:
 
 
 def find_message(store: MessageStore, position: int) -> Record | None:
-    """Return the message at a position that a peer named; the same, but nothing inside another record is taken for one."""
+    """Return the message at a position that a peer named: not what looks like a record inside another one."""
     return _decode(store.reader.view_message(position))
 
 
