@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Producer
+from eruca import Consumer, Producer
 from eruca._wire.signature import Credentials
-from eruca.errors import ErucaError
 from tests.interop.brokers import SETTINGS, Cluster, ErucaCluster
 from tests.interop.clientprograms import ClientProgram, Stage, build_go
 from tests.interop.guarded import (
@@ -29,10 +28,13 @@ from tests.interop.guarded import (
     write_tools,
 )
 from tests.interop.javapeer import JavaProgram, Peer, PeerError
+from tests.interop.oursigned import DEEDS, ask_ours, sign_in
 from tests.needs import starts
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.whole
+# How the official clients connect; all servers here have made a certificate themselves.
+WAYS: dict[str, dict[str, object]] = {"plain": {}, "tls": {"tls.enable": "true"}}
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +50,24 @@ def both(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
         yield eruca, java
 
 
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    """How clients connect."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def accounts(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
+def accounts(way: str, peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
     """The official client with the hook that signs."""
-    with JavaProgram(peer, "eruca.interop.Accounts", tmp_path_factory.mktemp("accounts")) as program:
+    home = tmp_path_factory.mktemp("accounts")
+    with JavaProgram(peer, "eruca.interop.Accounts", home, system=WAYS[way]) as program:
         yield program
 
 
 @pytest.fixture(scope="module")
-def mqadmin(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
-    with JavaProgram(peer, "eruca.interop.MqAdmin", tmp_path_factory.mktemp("mqadmin")) as program:
+def mqadmin(way: str, peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
+    home = tmp_path_factory.mktemp("mqadmin")
+    with JavaProgram(peer, "eruca.interop.MqAdmin", home, system=WAYS[way]) as program:
         yield program
 
 
@@ -90,6 +100,8 @@ STRICTER = {
         "from here",
     ): f"1 {REFUSED}Need admin permission for request code=17, but accessKey=from-here is not",
 }
+# Nobody knows who they are.
+BAD = ("wrong secret", "nobody", "unknown", "from elsewhere")
 # Whoever tries names does not learn here which accounts exist.
 NOT_TOLD = f"1 {REFUSED}Check signature failed for accessKey=who-is-this"
 TOLD_BY_JAVA = f"1 {REFUSED}No acl config for who-is-this"
@@ -106,7 +118,7 @@ def test_java_client(both: tuple[Guarded, Guarded], accounts: JavaProgram, what:
         assert not java.startswith("1 ")
     else:
         assert eruca == java
-    if who in ("wrong secret", "nobody", "unknown", "from elsewhere"):
+    if who in BAD:
         assert eruca.startswith(f"1 {REFUSED}")
 
 
@@ -210,13 +222,42 @@ def test_mqadmin_changes_accounts(
     assert shop.secret_key in shown[1]["out"]
 
     # An account that is no admin: Java's broker lets everyone with an account change accounts.
-    eruca, _ = run_both(
-        mqadmin,
-        both,
-        "updateAclConfig -b {broker} -a the-shop -s 12345678 -m true",
-        write_tools(tmp_path / "shop.yml", shop),
-    )
-    assert "Need admin permission for request code=50" in eruca["error"]
+    by_shop = write_tools(tmp_path / "shop.yml", shop)
+    eruca, java = run_both(mqadmin, both, "deleteAclConfig -b {broker} -a nobody-has-this", by_shop)
+    assert "Need admin permission for request code=51" in eruca["error"]
+    assert java["error"] and "permission" not in java["error"]
+
+
+# What needs the admin right in Java's broker too, and what only in Eruca.
+FOR_ADMINS = {
+    "updateTopic -b {broker} -t made-by-all -r 2 -w 2": True,
+    "updateSubGroup -b {broker} -g made-by-all": True,
+    "deleteSubGroup -b {broker} -g made-by-all": True,
+    "cleanUnusedTopic -b {broker}": False,
+    "topicStatus -t " + TOPIC: None,
+    "brokerStatus -b {broker}": None,
+}
+
+
+@pytest.mark.parametrize("who", WHO)
+def test_mqadmin_with_each_account(
+    both: tuple[Guarded, Guarded], mqadmin: JavaProgram, tmp_path: Path, who: str
+) -> None:
+    account = WHO[who]
+    tools = None if account is None else write_tools(tmp_path / "tools.yml", account)
+    is_admin = who in ("admin", "limited admin")
+    for line, needs_admin in FOR_ADMINS.items():
+        eruca, java = [side["error"] for side in run_both(mqadmin, both, line, tools)]
+        if who == "unknown":
+            assert "Check signature failed for accessKey=who-is-this" in eruca
+            assert "No acl config for who-is-this" in java
+        elif needs_admin is False and not is_admin and not java:
+            assert "Need admin permission for request code=316" in eruca
+        elif needs_admin and who == "from here":
+            assert "Need admin permission" in eruca and not java
+        else:
+            assert eruca == java, line
+        assert bool(eruca) == (who in BAD or (needs_admin is not None and not is_admin))
 
 
 # --- the Go client and ours -------------------------------------------------------------------------------------------
@@ -251,27 +292,23 @@ def test_go_client(cluster: Guarded, tmp_path: Path, request: pytest.FixtureRequ
         stage.close()
 
 
-async def test_our_clients(cluster: Guarded) -> None:
-    def sign_in(who: str) -> ClientOptions:
-        account = WHO[who]
-        key, secret = ("", "") if account is None else (account.access_key, account.secret_key)
-        return ClientOptions(nameservers=cluster.name_server, access_key=key, secret_key=secret)
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("what", DEEDS)
+async def test_our_clients(both: tuple[Guarded, Guarded], accounts: JavaProgram, way: str, what: str, who: str) -> None:
+    """What they hear is what the official client hears."""
+    for cluster in both:
+        heard = await ask_ours(cluster, what, who, tls=way == "tls")
+        assert heard == await asyncio.to_thread(ask, accounts, cluster, what, who)
 
-    body = f"ours to {cluster.kind}".encode()
-    async with Producer(group="shop", options=sign_in("shop")) as producer:
-        await producer.send(TOPIC, body)
-        await producer.send_batch(TOPIC, [b"one", b"two"])
-    for who, problem in (
-        ("billing", f"No default permission for topic:{TOPIC}"),
-        ("wrong secret", "Check signature failed for accessKey=the-shop"),
-        ("nobody", "No accessKey is configured"),
-    ):
-        with pytest.raises(ErucaError, match=problem):
-            async with Producer(group="shop", options=sign_in(who)) as producer:
-                await producer.send(TOPIC, b"no")
-    seen: asyncio.Queue[bytes] = asyncio.Queue()
-    consumer = Consumer(group=GROUP, start="earliest", options=sign_in("billing"))
-    consumer.handler(TOPIC)(lambda message: seen.put_nowait(message.body))
-    async with consumer, asyncio.timeout(PATIENCE_S):
-        while await seen.get() != b"two":
-            pass
+
+async def test_our_consumer(both: tuple[Guarded, Guarded], way: str) -> None:
+    for cluster in both:
+        body = f"ours to {cluster.kind}, {way}".encode()
+        async with Producer(group="shop", options=sign_in(cluster, "shop", tls=way == "tls")) as producer:
+            await producer.send(TOPIC, body)
+        seen: asyncio.Queue[bytes] = asyncio.Queue()
+        consumer = Consumer(group=GROUP, start="earliest", options=sign_in(cluster, "billing", tls=way == "tls"))
+        consumer.handler(TOPIC)(lambda message, into=seen: into.put_nowait(message.body))
+        async with consumer, asyncio.timeout(PATIENCE_S):
+            while await seen.get() != body:
+                pass
