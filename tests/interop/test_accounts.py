@@ -128,17 +128,24 @@ def test_java_consumer_and_retries(both: tuple[Guarded, Guarded], accounts: Java
         assert ask(accounts, cluster, "consume", "billing") != "null"
 
 
-def test_java_client_of_a_name_server_with_accounts(accounts: JavaProgram, tmp_path: Path) -> None:
-    """Java's client signs its requests to name servers too, though Java's name servers do not care."""
+@pytest.fixture
+def guarded_names(tmp_path: Path) -> Iterator[ErucaCluster]:
+    """Eruca with accounts at the name server too."""
     path = tmp_path / "plain_acl.yml"
-    path.write_text(ACCOUNTS + "brokerRemoteAddresses:\n- 127.0.0.1\n")
-    with ErucaCluster(tmp_path / "up", {**SETTINGS, "aclEnable": "true", "aclFile": path}) as cluster:
-        assert ask(accounts, cluster, "createTopic", "admin") == "created"
-        assert ask(accounts, cluster, "send", "shop") == "SEND_OK"
-        assert ask(accounts, cluster, "consume", "billing") == "send by shop"
-        assert "No route info of this topic" in ask(accounts, cluster, "send", "wrong secret")
-        # From here brokers need no account, and they may look up routes; but they do not send.
-        assert ask(accounts, cluster, "send", "nobody") == f"1 {REFUSED}No accessKey is configured"
+    path.write_text(ACCOUNTS + "- {accessKey: the-brokers, secretKey: secret-of-brokers, broker: true}\n")
+    keys = {"brokerAccessKey": "the-brokers", "brokerSecretKey": "secret-of-brokers"}
+    with ErucaCluster(tmp_path / "up", {**SETTINGS, "aclEnable": "true", "aclFile": path, **keys}) as cluster:
+        yield cluster
+
+
+def test_java_client_of_a_name_server_with_accounts(accounts: JavaProgram, guarded_names: ErucaCluster) -> None:
+    """Java's client signs its requests to name servers too, though Java's name servers do not care."""
+    cluster = guarded_names
+    assert ask(accounts, cluster, "createTopic", "admin") == "created"
+    assert ask(accounts, cluster, "send", "shop") == "SEND_OK"
+    assert ask(accounts, cluster, "consume", "billing") == "send by shop"
+    assert "No route info of this topic" in ask(accounts, cluster, "send", "wrong secret")
+    assert "No route info of this topic" in ask(accounts, cluster, "send", "nobody")
 
 
 # --- mqadmin ----------------------------------------------------------------------------------------------------------
@@ -263,33 +270,38 @@ def test_mqadmin_with_each_account(
 # --- the Go client and ours -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["eruca", "java"])
-def cluster(request: pytest.FixtureRequest, both: tuple[Guarded, Guarded]) -> Guarded:
-    return both[0] if request.param == "eruca" else both[1]
+def sign_in_go(who: str) -> dict[str, str]:
+    """The keys of an account, as the Go program takes them."""
+    account = WHO[who]
+    return {} if account is None else {"accessKey": account.access_key, "secretKey": account.secret_key}
+
+
+def send_from_go(stage: Stage, who: str) -> str:
+    """Send a message with an account; gives the result, or the refusal."""
+    producer = stage.start_producer(retries=0, **sign_in_go(who))
+    try:
+        (row,) = producer.send({"topic": TOPIC, "body": f"from Go by {who}"})
+    except PeerError as error:
+        refusal = re.search(r"CODE: (\d+), +DESC: ([^\n\"']+)", str(error))
+        assert refusal is not None, error
+        return f"{refusal[1]} {tell(refusal[2])}"
+    finally:
+        stage.stop(producer.name)
+    assert row["status"] == 0
+    return "SEND_OK"
 
 
 @pytest.mark.needs("go")
-def test_go_client(cluster: Guarded, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    def sign_in(who: str) -> dict[str, str]:
-        account = WHO[who]
-        return {} if account is None else {"accessKey": account.access_key, "secretKey": account.secret_key}
-
-    with ClientProgram("go", build_go(), tmp_path / "go", cluster) as program:
-        stage = Stage(program, f"accounts-{cluster.kind}")
-        body = f"from Go to {cluster.kind}"
-        sent = stage.start_producer(**sign_in("shop")).send({"topic": TOPIC, "body": body})
-        assert [row["status"] for row in sent] == [0]
-        consumer = stage.start_consumer(TOPIC, group=GROUP, **sign_in("billing"))
-        stage.wait_for_bodies([consumer], [body])
-        for who, problem in (
-            ("billing", f"No default permission for topic:{TOPIC}"),
-            ("wrong secret", "Check signature failed for accessKey=the-shop"),
-            ("nobody", "No accessKey is configured"),
-        ):
-            producer = stage.start_producer(retries=0, **sign_in(who))
-            with pytest.raises(PeerError, match=problem):
-                producer.send({"topic": TOPIC, "body": "no"})
-        stage.close()
+def test_go_client(both: tuple[Guarded, Guarded], accounts: JavaProgram, tmp_path: Path) -> None:
+    """What it hears is what Java's client hears."""
+    for cluster in both:
+        with ClientProgram("go", build_go(), tmp_path / f"go-{cluster.kind}", cluster) as program:
+            stage = Stage(program, f"accounts-{cluster.kind}")
+            for who in WHO:
+                assert send_from_go(stage, who) == ask(accounts, cluster, "send", who), (cluster.kind, who)
+            consumer = stage.start_consumer(TOPIC, group=GROUP, **sign_in_go("billing"))
+            stage.wait_for_bodies([consumer], ["from Go by shop"])
+            stage.close()
 
 
 @pytest.mark.parametrize("who", WHO)
@@ -312,3 +324,35 @@ async def test_our_consumer(both: tuple[Guarded, Guarded], way: str) -> None:
         async with consumer, asyncio.timeout(PATIENCE_S):
             while await seen.get() != body:
                 pass
+
+
+async def test_other_clients_of_a_name_server_with_accounts(
+    guarded_names: ErucaCluster, accounts: JavaProgram, mqadmin: JavaProgram, way: str, tmp_path: Path
+) -> None:
+    cluster, admin = guarded_names, WHO["admin"]
+    assert admin is not None
+
+    def run(line: str, tools: Path | None) -> str:
+        request = {"do": "run", "nameServer": cluster.name_server, "arguments": line.split()}
+        (row,) = mqadmin.ask(request if tools is None else request | {"tools": str(tools)})
+        return f"{row['out']} {row.get('error')}"
+
+    assert await asyncio.to_thread(ask, accounts, cluster, "createTopic", "admin") == "created"
+    assert await ask_ours(cluster, "send", "shop", tls=way == "tls") == "SEND_OK"
+    refused = await ask_ours(cluster, "send", "wrong secret", tls=way == "tls")
+    assert refused.endswith("Check signature failed for accessKey=the-shop")
+    tools = await asyncio.to_thread(write_tools, tmp_path / "tools.yml", admin)
+    assert "broker-a" in await asyncio.to_thread(run, "clusterList", tools)
+    stranger = await asyncio.to_thread(write_tools, tmp_path / "stranger.yml", Credentials("the-admin", "a-guess"))
+    assert "Check signature failed" in await asyncio.to_thread(run, "clusterList", stranger)
+
+
+@pytest.mark.needs("go")
+def test_go_client_of_a_name_server_with_accounts(
+    guarded_names: ErucaCluster, accounts: JavaProgram, tmp_path: Path
+) -> None:
+    assert ask(accounts, guarded_names, "createTopic", "admin") == "created"
+    with ClientProgram("go", build_go(), tmp_path / "go", guarded_names) as program:
+        stage = Stage(program, "names")
+        assert send_from_go(stage, "shop") == "SEND_OK"
+        stage.close()
