@@ -10,7 +10,14 @@ from eruca._spark.requirements import explain_missing
 try:
     from eruca._spark.cluster import Access
     from eruca._spark.datasource import RocketMQSource
-    from eruca._spark.decoding import decode_avro, decode_json, decode_protobuf, set_bad_aside, split_bad
+    from eruca._spark.decoding import (
+        SchemaRegistry,
+        decode_avro,
+        decode_json,
+        decode_protobuf,
+        set_bad_aside,
+        split_bad,
+    )
     from eruca._spark.pipelines.archive.compaction import compact_archive
     from eruca._spark.pipelines.archive.job import read_archive, run_archive
     from eruca._spark.pipelines.audit import run_audit
@@ -39,6 +46,7 @@ __all__ = [
     "QueryResult",
     "ReplayOptions",
     "RocketMQSource",
+    "SchemaRegistry",
     "StoreSource",
     "commit_progress",
     "compact_archive",
