@@ -31,6 +31,7 @@ try:
     from eruca._spark.pipelines.summary import JobSummary
     from eruca._spark.session import make_session, register_sources
     from eruca._spark.source.groupcommits import ProgressCommits, commit_progress
+    from eruca._spark.source.lag import LagListener, QueryLag, TopicLag, lag_of, watch_lag
     from eruca._spark.store.datasource import StoreSource
 except ImportError as error:
     problem = explain_missing(error, __name__)
@@ -41,13 +42,16 @@ except ImportError as error:
 __all__ = [
     "Access",
     "JobSummary",
+    "LagListener",
     "MessageInput",
     "ProgressCommits",
+    "QueryLag",
     "QueryResult",
     "ReplayOptions",
     "RocketMQSource",
     "SchemaRegistry",
     "StoreSource",
+    "TopicLag",
     "commit_progress",
     "compact_archive",
     "count_dead_letters",
@@ -55,6 +59,7 @@ __all__ = [
     "decode_avro",
     "decode_json",
     "decode_protobuf",
+    "lag_of",
     "list_dead_letters",
     "make_histogram",
     "make_session",
@@ -71,4 +76,5 @@ __all__ = [
     "run_stats",
     "set_bad_aside",
     "split_bad",
+    "watch_lag",
 ]

@@ -55,6 +55,14 @@ def decode_offsets(given: str | Mapping[str, Any]) -> Offsets:
         ) from None
 
 
+def sum_behind(offsets: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]) -> dict[str, int]:
+    """Return how many messages of each topic lie between the offsets of a stream and the ends of its queues."""
+    found: dict[str, int] = {}
+    for queue, offset in sorted(offsets.items()):
+        found[queue.topic] = found.get(queue.topic, 0) + max(0, ends.get(queue, offset) - offset)
+    return found
+
+
 # -- what users write --------------------------------------------------------------------------------------------------
 
 

@@ -15,9 +15,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from eruca._ground.clock import Clock, SystemClock
-from eruca._spark.cluster import Cluster
+from eruca._spark.cluster import Cluster, describe_access
 from eruca._spark.columns import Column
-from eruca._spark.offsets import Offsets, decode_offsets, encode_offsets
+from eruca._spark.offsets import Offsets, decode_offsets, encode_offsets, sum_behind
 from eruca._spark.source.bounds import check_filter, check_offsets, find_offsets, find_queues
 from eruca._spark.source.dataloss import report_loss
 from eruca._spark.source.groupcommits import GroupCommits, describe_group
@@ -126,6 +126,8 @@ class StreamPlanner:
         self._turn = 0
         self._sight = Sight()
         self._idle_since: float | None = None
+        # Where the last batch ended.
+        self._reached: Offsets = {}
         # The end of a query that reads what is available now.
         self._target: Offsets | None = None
         # The last batch: its offsets, and its tasks once they are planned.
@@ -163,6 +165,7 @@ class StreamPlanner:
         limits = self.limits.narrow(limit)
         end = waiting.advance(begin, self._choose_counts(waiting, limits))
         self._idle_since = self._clock.monotonic() if end == begin else None
+        self._reached = end
         if end == begin:
             # Spark compares offsets as text.
             return start
@@ -170,8 +173,15 @@ class StreamPlanner:
         return self._encode(end)
 
     def describe_ends(self) -> dict[str, Any] | None:
-        """Return where the queues ended when they were last checked; None before that."""
-        return self._encode(self._sight.ends) if self._sight.ends else None
+        """Return where the queues ended when they were last checked; None before that.
+
+        Spark only reports it, so it has more: how many messages of each topic the last batch left, and how a listener
+        reaches the cluster.
+        """
+        if not self._sight.ends:
+            return None
+        behind = sum_behind(self._reached, self._sight.ends)
+        return encode_offsets(self._sight.ends, behind=behind, **describe_access(self._options.access))
 
     def _choose_counts(self, waiting: Waiting, limits: ReadLimits) -> Counts:
         """Return how many messages of each queue the next batch reads."""
