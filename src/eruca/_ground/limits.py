@@ -126,6 +126,10 @@ SCHEMA_REFERENCES_MAX = 100
 # Nested Protobuf messages that a body can name; deeper ones do not exist.
 MESSAGE_INDEXES_MAX = 100
 
+# --- checkpoints --------------------------------------------------------------------------------------------------
+# The offsets of one batch of a stream: 100,000 queues have about 3 MB.
+CHECKPOINT_FILE_BYTES_MAX = 64 * 1024 * 1024
+
 # --- pulls --------------------------------------------------------------------------------------------------------
 # Messages and bytes of one answer to a pull that sets its own limit (maxMsgBytes, a field of RocketMQ 5). The broker's
 # loop is busy for that time: 4,096 of 245 bytes took it 0.1 ms, and 1.6 ms one by one, as with a filter. The answer
