@@ -89,8 +89,8 @@ class RegistryClient:
             raise BadBody(f"the registry has no schema {schema_id}")
         if found.get("schemaType") != PROTOBUF:
             return found
-        compiled = self._ask(path + _COMPILED, is_optional=True)
-        return found if compiled is None else compiled
+        descriptor = self._ask(path + _COMPILED, is_optional=True)
+        return found if descriptor is None else descriptor
 
     def _ask_version(self, subject: str, version: object) -> dict[str, Any]:
         found = self._ask(f"/subjects/{quote(subject, safe='')}/versions/{version}")
