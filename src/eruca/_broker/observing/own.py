@@ -23,6 +23,7 @@ from eruca._wire.bodies import DelayOffsets, ReplicationState
 from eruca._wire.names import MASTER, SCHEDULE_TOPIC
 
 _BROKER: Final = ("cluster", "broker", "member")
+_HOUR_S: Final = 3600
 
 
 def _gauge(name: str, help_text: str, *labels: str) -> Description:
@@ -52,6 +53,7 @@ DROPPED: Final = _counter("broker_duplicates_dropped", "Messages of idempotent s
 FAILED: Final = _counter("broker_put_failures", "Messages that could not be stored.")
 LOG_START: Final = _gauge("store_log_start_bytes", "The start of the commit log.")
 LOG_END: Final = _gauge("store_log_end_bytes", "The end of the commit log.")
+RETENTION: Final = _gauge("store_retention_seconds", "How long messages are kept (fileReservedTime).")
 QUEUES: Final = _gauge("store_queues", "Number of consume queues.")
 FULL: Final = _gauge("store_full", "1 while messages are refused because the disk is too full.")
 DAMAGED: Final = _gauge("store_damaged_ranges", "Parts of the commit log that cannot be read.")
@@ -126,6 +128,7 @@ class OwnTables:
             [
                 (LOG_START, store.log.start),
                 (LOG_END, store.log.readable_end),
+                (RETENTION, store.options.retention_hours * _HOUR_S),
                 (QUEUES, len(store.queues)),
                 (FULL, int(bool(store.full_reason))),
                 (DAMAGED, len(store.damage.items)),

@@ -60,12 +60,12 @@ def _read_capacity(place: int) -> Callable[[str], float]:
     return read
 
 
-def _read_rate(place: int) -> Callable[[str], float | None]:
-    """Return what reads the rate of one interval; there is none until the broker has run for that long."""
+def _read_rate(place: int) -> Callable[[str], float]:
+    """Return what reads the rate of one interval; it is 0 until the broker has run for that long."""
 
-    def read(text: str) -> float | None:
+    def read(text: str) -> float:
         words = text.split()
-        return float(words[place]) if place < len(words) else None
+        return float(words[place]) if place < len(words) else 0.0
 
     return read
 
