@@ -17,7 +17,8 @@ from eruca._broker.replication.replication import Replication
 from eruca._broker.sending.once import Once
 from eruca._broker.standing import Standing
 from eruca._broker.transactions.checkback import CheckBackService
-from eruca._observe.figures import Description, Figures, Kind, read_value
+from eruca._ground.config import parse_delay_levels
+from eruca._observe.figures import Description, Figures, Kind, Row, read_value
 from eruca._store.messagestore import MessageStore
 from eruca._wire.bodies import DelayOffsets, ReplicationState
 from eruca._wire.names import MASTER, SCHEDULE_TOPIC
@@ -115,10 +116,12 @@ class OwnTables:
 
     def list_delays(self, delays: DelayOffsets) -> Iterator[Figures]:
         """Yield the delay levels."""
-        rows = []
-        for level, offset in sorted(delays.offset_table.items()):
-            end = find_ends(self._store, SCHEDULE_TOPIC, level - 1)[1]
-            rows.append(((*self._labels, str(level)), max(0, end - offset)))
+        rows: list[Row] = []
+        for level in range(1, len(parse_delay_levels(self._store.options.delay_levels)) + 1):
+            first, end = find_ends(self._store, SCHEDULE_TOPIC, level - 1)
+            if end:
+                done = max(first, delays.offset_table.get(level, 0))
+                rows.append(((*self._labels, str(level)), max(0, end - done)))
         yield Figures(DELAYED, rows)
 
     def list_store(self, disk: DiskFacts) -> Iterator[Figures]:

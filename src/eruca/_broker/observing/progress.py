@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final, NamedTuple
 
-from eruca._broker.administering.stats import QueueSeries, Stats
+from eruca._broker.administering.stats import Stats
 from eruca._broker.groups.clients import Clients
 from eruca._broker.groups.offsets import Offsets
 from eruca._broker.groups.progress import read_time_at
@@ -94,7 +94,8 @@ class ProgressReader:
         name = topic.topic_name
         online = self._clients.consumer(group)
         committed = self._offsets.queues(group, name)
-        pulled = self._stats.find_gets(group, name) or QueueSeries()
+        # What members pulled that have left is pulled again.
+        pulled = None if online is None else self._stats.find_gets(group, name)
         now = self._clock.now_ms()
         total = behind = lag = in_flight = ready = behind_ms = lag_ms = queueing_ms = 0
         for queue_id in range(topic.read_queue_nums):
@@ -110,7 +111,7 @@ class ProgressReader:
                 if offset >= 0:
                     lag += end - offset
                     lag_ms = max(lag_ms, age)
-            series = pulled.get(queue_id)
+            series = None if pulled is None else pulled.get(queue_id)
             following = -1 if series is None else series.next_offset
             if following < 0:
                 following = offset if offset >= 0 else end
