@@ -322,8 +322,9 @@ async def test_our_consumer(both: tuple[Guarded, Guarded], way: str) -> None:
         consumer = Consumer(group=GROUP, start="earliest", options=sign_in(cluster, "billing", tls=way == "tls"))
         consumer.handler(TOPIC)(lambda message, into=seen: into.put_nowait(message.body))
         async with consumer, asyncio.timeout(PATIENCE_S):
-            while await seen.get() != body:
+            while (found := await seen.get()) != body:
                 pass
+        assert found == body
 
 
 async def test_other_clients_of_a_name_server_with_accounts(
