@@ -1,4 +1,4 @@
-"""An account that is bound to a client certificate: the secret alone is worth nothing, the certificate alone is enough."""
+"""An account that is bound to a client certificate: its secret alone is worth nothing, the certificate is enough."""
 
 from __future__ import annotations
 
