@@ -10,7 +10,14 @@ from eruca._spark.requirements import explain_missing
 try:
     from eruca._spark.cluster import Access
     from eruca._spark.datasource import RocketMQSource
-    from eruca._spark.decoding import decode_avro, decode_json, decode_protobuf, set_bad_aside, split_bad
+    from eruca._spark.decoding import (
+        SchemaRegistry,
+        decode_avro,
+        decode_json,
+        decode_protobuf,
+        set_bad_aside,
+        split_bad,
+    )
     from eruca._spark.pipelines.archive.compaction import compact_archive
     from eruca._spark.pipelines.archive.job import read_archive, run_archive
     from eruca._spark.pipelines.audit import run_audit
@@ -24,6 +31,7 @@ try:
     from eruca._spark.pipelines.summary import JobSummary
     from eruca._spark.session import make_session, register_sources
     from eruca._spark.source.groupcommits import ProgressCommits, commit_progress
+    from eruca._spark.source.lag import LagListener, QueryLag, TopicLag, lag_of, watch_lag
     from eruca._spark.store.datasource import StoreSource
 except ImportError as error:
     problem = explain_missing(error, __name__)
@@ -34,12 +42,16 @@ except ImportError as error:
 __all__ = [
     "Access",
     "JobSummary",
+    "LagListener",
     "MessageInput",
     "ProgressCommits",
+    "QueryLag",
     "QueryResult",
     "ReplayOptions",
     "RocketMQSource",
+    "SchemaRegistry",
     "StoreSource",
+    "TopicLag",
     "commit_progress",
     "compact_archive",
     "count_dead_letters",
@@ -47,6 +59,7 @@ __all__ = [
     "decode_avro",
     "decode_json",
     "decode_protobuf",
+    "lag_of",
     "list_dead_letters",
     "make_histogram",
     "make_session",
@@ -63,4 +76,5 @@ __all__ = [
     "run_stats",
     "set_bad_aside",
     "split_bad",
+    "watch_lag",
 ]

@@ -97,15 +97,21 @@ async def _find_waiting_since(admin: Admin, progress: QueueProgress) -> int | No
     if not progress.behind:
         return None
     try:
-        await admin.routes.get(progress.topic)
-        queue = MessageQueue(progress.broker, progress.queue, progress.topic)
-        first = max(progress.offset, await admin.reader.find_begin(queue))
-        pulled = await admin.reader.pull(
-            queue, first, wanted="*", count=1, hold_ms=0, timeout_ms=to_ms("call_timeout", admin.options.call_timeout)
+        return await find_stored_at(
+            admin, MessageQueue(progress.broker, progress.queue, progress.topic), progress.offset
         )
-        return pulled.messages[0].record.store_timestamp if pulled.messages else None
     except ErucaError:
         return None if progress.consumed_at is None else to_epoch_ms("consumed_at", progress.consumed_at)
+
+
+async def find_stored_at(admin: Admin, queue: MessageQueue, offset: int) -> int | None:
+    """Return when the first message from an offset on was stored; None if there is none. Raises ErucaError."""
+    await admin.routes.get(queue.topic)
+    first = max(offset, await admin.reader.find_begin(queue))
+    pulled = await admin.reader.pull(
+        queue, first, wanted="*", count=1, hold_ms=0, timeout_ms=to_ms("call_timeout", admin.options.call_timeout)
+    )
+    return pulled.messages[0].record.store_timestamp if pulled.messages else None
 
 
 def sum_lag(rows: Iterable[QueueLag]) -> list[GroupLag]:

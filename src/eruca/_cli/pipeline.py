@@ -11,6 +11,7 @@ import click
 from eruca._cli.administer import operate
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import make_console, make_table
+from eruca._cli.pipelinecheckpoint import checkpoint
 from eruca._cli.pipelinejobs import audit, dlq, fsck, rebuild, replay
 from eruca._cli.pipelineoptions import (
     add_cluster_option,
@@ -49,6 +50,7 @@ def pipeline() -> None:
       eruca pipeline lag -n host:9876                                  how far groups are behind (no Spark)
       eruca pipeline replay --dlq billing -n host:9876                 send dead letters again
       eruca pipeline audit -n host:9876 -t orders                      sent, stored and consumed, compared
+      eruca pipeline checkpoint show /data/checkpoints/orders          where a stream is (no Spark)
       eruca pipeline rebuild /data/store                               consume queues and index from the commit log
     """
 
@@ -286,5 +288,5 @@ def lag(nameservers: str, groups: tuple[str, ...], topics: tuple[str, ...], queu
     show_table(rows, columns)
 
 
-for _job in (replay, dlq, audit, rebuild, fsck):
+for _job in (replay, dlq, audit, rebuild, fsck, checkpoint):
     pipeline.add_command(_job)

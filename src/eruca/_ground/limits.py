@@ -114,6 +114,22 @@ HA_LINKS_MAX = 64
 # An answer of etcd: a few keys for each member of one broker name. A longer one is not from our etcd.
 ETCD_ANSWER_BYTES_MAX = 1024 * 1024
 
+# --- schema registries --------------------------------------------------------------------------------------------
+# One schema: Confluent's registry accepts 1 MiB by default.
+SCHEMA_BYTES_MAX = 4 * 1024 * 1024
+# A local file with many of them.
+SCHEMA_FILE_BYTES_MAX = 64 * 1024 * 1024
+# Schemas that one process keeps. A topic has a few; ids of others are the work of a faulty or hostile producer.
+SCHEMAS_MAX = 1000
+# Schemas that one schema may refer to, directly or through others.
+SCHEMA_REFERENCES_MAX = 100
+# Nested Protobuf messages that a body can name; deeper ones do not exist.
+MESSAGE_INDEXES_MAX = 100
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+# The offsets of one batch of a stream: 100,000 queues have about 3 MB.
+CHECKPOINT_FILE_BYTES_MAX = 64 * 1024 * 1024
+
 # --- pulls --------------------------------------------------------------------------------------------------------
 # Messages and bytes of one answer to a pull that sets its own limit (maxMsgBytes, a field of RocketMQ 5). The broker's
 # loop is busy for that time: 4,096 of 245 bytes took it 0.1 ms, and 1.6 ms one by one, as with a filter. The answer

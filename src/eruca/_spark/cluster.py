@@ -133,6 +133,17 @@ def describe_tls(tls: Tls | None) -> dict[str, Any]:
     return {"tls": True, **files, "tlsVerify": tls.verify}
 
 
+def describe_access(access: Access) -> dict[str, Any]:
+    """Return how to reach a cluster, to be stored beside offsets. Files are only named."""
+    described = {"nameServer": access.nameserver, **describe_tls(access.tls)}
+    return described | ({"accessFile": access.access_file} if access.access_file else {})
+
+
+def read_access(described: Mapping[str, Any]) -> Access:
+    """Undo `describe_access`."""
+    return Access(described["nameServer"], access_file=described.get("accessFile", ""), tls=read_tls(described))
+
+
 class Cluster:
     """A blocking view of a cluster, for one thread."""
 

@@ -18,7 +18,7 @@ Offsets = dict[MessageQueue, int]
 # How options denote the two ends of a queue.
 EARLIEST: Final = -2
 LATEST: Final = -1
-_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+OFFSET_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _TOPICS: Final = "topics"
 
 
@@ -53,6 +53,14 @@ def decode_offsets(given: str | Mapping[str, Any]) -> Offsets:
         raise OffsetLost(
             f"the checkpoint has no offsets of this source: {str(given)[:200]}", hint="does it belong to another query?"
         ) from None
+
+
+def sum_behind(offsets: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]) -> dict[str, int]:
+    """Return how many messages of each topic lie between the offsets of a stream and the ends of its queues."""
+    found: dict[str, int] = {}
+    for queue, offset in sorted(offsets.items()):
+        found[queue.topic] = found.get(queue.topic, 0) + max(0, ends.get(queue, offset) - offset)
+    return found
 
 
 # -- what users write --------------------------------------------------------------------------------------------------
@@ -135,22 +143,25 @@ def read_tree(text: str, read_leaf: Callable[[Any], Any], example: str) -> Queue
     if not isinstance(tree, dict) or not tree:
         raise ValueError(f"expected for example {example}")
 
-    def read(node: Any, depth: int) -> Any:
+    def read(node: Any, path: tuple[str, ...]) -> Any:
         if isinstance(node, dict):
-            if depth == 3:
+            if len(path) == 3:
                 raise ValueError(f"it is deeper than topic, broker and queue; expected for example {example}")
-            if depth == 2 and not all(name.isdecimal() for name in node):
+            if len(path) == 2 and not all(name.isdecimal() for name in node):
                 raise ValueError(f"a queue is a number; expected for example {example}")
-            return {name: read(value, depth + 1) for name, value in node.items()}
-        return read_leaf(node)
+            return {name: read(value, (*path, name)) for name, value in node.items()}
+        try:
+            return read_leaf(node)
+        except ValueError as error:
+            raise ValueError(f"{'/'.join(path)}: {error}") from None
 
-    return QueueTree({topic: read(node, 1) for topic, node in tree.items()})
+    return QueueTree({topic: read(node, (topic,)) for topic, node in tree.items()})
 
 
 def read_offset(value: Any) -> int:
     """Parse one offset: a number, -2 or `earliest`, -1 or `latest`."""
     if isinstance(value, str):
-        word = _WORDS.get(value.lower())
+        word = OFFSET_WORDS.get(value.strip().lower())
         if word is not None:
             return word
         try:

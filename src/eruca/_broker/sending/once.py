@@ -225,8 +225,8 @@ class Once:
         """Note a stored message, and that all earlier ones of its batch and partition in the queue are stored."""
         shelf = self._find_shelf(mark.query)
         # The most recently used query is at the end.
-        known = shelf.queries.pop(mark.query, None)
-        query = shelf.queries[mark.query] = _Query() if known is None else known
+        query = shelf.queries.pop(mark.query) if mark.query in shelf.queries else _Query()
+        shelf.queries[mark.query] = query
         shelf.count -= query.count
         progress = query.get_progress(topic, mark.batch)
         shelf.count += query.count

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eruca.errors import ConfigError
+from eruca.errors import ConfigError, ErucaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +60,7 @@ class BadBody(ValueError):
 
 
 class BodySchema(Protocol):
-    """The content of a schema file; it is pickled and sent to the tasks."""
+    """The content of a schema file, or where schemas are found; it is pickled and sent to the tasks."""
 
     @property
     def spark(self) -> DataType:
@@ -108,6 +108,9 @@ def decode_bodies(schema: BodySchema, bodies: pa.Array) -> pa.Array:
         else:
             try:
                 value = decode(body)
+            except ErucaError:
+                # A registry cannot be asked: the body is not at fault.
+                raise
             except Exception as problem:
                 reason = describe(problem)
         values.append(value)

@@ -62,6 +62,10 @@ _WRAPPERS: Final = frozenset(
 _FREE: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
 
 
+class NoCompiler(ConfigError):
+    """No program is installed that reads `.proto` files."""
+
+
 @dataclass(frozen=True)
 class ProtobufSchema:
     """A message type: descriptor files, and the name of the message in them."""
@@ -108,32 +112,42 @@ class ProtobufSchema:
 def load_protobuf(schema_file: str | Path, message: str, refuse_unknown: bool) -> ProtobufSchema:
     """Read a schema file and find a message in it. Raises ConfigError."""
     require("protobuf", "decode_protobuf", "decoding", module="google.protobuf")
-    path = Path(schema_file)
+    return choose_message(load_descriptors(Path(schema_file)), message, refuse_unknown, str(schema_file))
+
+
+def load_descriptors(path: Path) -> bytes:
+    """Return the descriptors of a schema file and of the files it imports. Raises ConfigError."""
     try:
-        content = _compile(path) if path.suffix == ".proto" else path.read_bytes()
+        content = compile_file(path) if path.suffix == ".proto" else path.read_bytes()
     except OSError as error:
         raise ConfigError(f"Protobuf schema {path}: {error.strerror}") from None
-    files = _parse_files(content, path)
+    parse_files(content, str(path))
+    return content
+
+
+def choose_message(content: bytes, message: str, refuse_unknown: bool, where: str) -> ProtobufSchema:
+    """Find a message in descriptors; without a name, the only one of the last file. Raises ConfigError."""
+    files = parse_files(content, where)
     names = [name for file in files for name in _list_messages(file.message_type, file.package)]
-    own = [] if not files else _list_messages(files[-1].message_type, files[-1].package)
+    own = _list_messages(files[-1].message_type, files[-1].package)
     if not message and len(own) == 1:
         message = own[0]
     if message not in names:
         guess = suggest_name(message, names, f"there are {', '.join(own)}")
-        raise ConfigError(f"{path} has no message {message}" if message else f"which message of {path}?", hint=guess)
+        raise ConfigError(f"{where} has no message {message}" if message else f"which message of {where}?", hint=guess)
     schema = ProtobufSchema(content, message, refuse_unknown)
     _ = schema.spark  # fails here rather than in a task
     return schema
 
 
-def _compile(path: Path) -> bytes:
+def compile_file(path: Path) -> bytes:
     """Return the descriptors of a `.proto` file and of everything it imports."""
     if importlib.util.find_spec("grpc_tools") is not None:
         command = [sys.executable, "-m", "grpc_tools.protoc"]
     elif (protoc := shutil.which("protoc")) is not None:
         command = [protoc]
     else:
-        raise ConfigError(
+        raise NoCompiler(
             f"no compiler is installed that can read {path}",
             hint="pip install grpcio-tools, or give a descriptor set (protoc --include_imports --descriptor_set_out)",
         )
@@ -149,7 +163,8 @@ def _compile(path: Path) -> bytes:
         return out.read_bytes()
 
 
-def _parse_files(content: bytes, path: Path) -> list[Any]:
+def parse_files(content: bytes, where: str) -> list[Any]:
+    """Return the files of a descriptor set, each after those it imports. Raises ConfigError."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.message import DecodeError
 
@@ -159,12 +174,12 @@ def _parse_files(content: bytes, path: Path) -> list[Any]:
         files = []
     if not files:
         raise ConfigError(
-            f"{path} is not a descriptor set", hint="made by protoc --include_imports --descriptor_set_out=FILE"
+            f"{where} is not a descriptor set", hint="made by protoc --include_imports --descriptor_set_out=FILE"
         )
     try:
         _build_pool(content)
     except (TypeError, KeyError) as error:
-        raise ConfigError(f"{path}: {error}", hint="made with --include_imports?") from None
+        raise ConfigError(f"{where}: {error}", hint="made with --include_imports?") from None
     return files
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 from eruca._client.group.subscriptions import SQL92
 from eruca._client.session.routes import Route
+from eruca._ground.times import from_epoch_ms
 from eruca._spark.cluster import Cluster
 from eruca._spark.offsets import EARLIEST, LATEST, Offsets, name_queue
 from eruca._spark.source.dataloss import report_loss
-from eruca._spark.source.options import AT_EARLIEST, AT_LATEST, Position, SourceOptions
+from eruca._spark.source.options import NO_MESSAGE_FAIL, NO_MESSAGE_LATEST, SourceOptions
 from eruca._spark.source.partitions import QueueRange
+from eruca._spark.source.positions import AT_EARLIEST, AT_LATEST, Committed, Place, Position
+from eruca._spark.timestamps import Timestamp
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from eruca.errors import ConfigError, ErucaError, NoRoute
@@ -103,44 +106,60 @@ def check_filter(cluster: Cluster, options: SourceOptions, topics: Iterable[str]
 
 
 def find_offsets(
-    cluster: Cluster, queues: Collection[MessageQueue], position: Position, now_ms: int, *, is_end: bool = False
+    cluster: Cluster,
+    queues: Collection[MessageQueue],
+    position: Position,
+    now_ms: int,
+    *,
+    is_end: bool = False,
+    no_message: str = NO_MESSAGE_LATEST,
 ) -> Offsets:
     """Return the offset of a position in each queue. Offsets given by the user are returned unchecked.
 
-    A queue for which the user or the group has no offset starts at its first message, or ends at its last.
+    A queue for which the user or the group has no offset starts at its first message, or ends at its last. In a queue
+    without a message at a time or later, `no_message` decides. Raises ConfigError.
     """
-    queues = list(queues)
-    if position.end is not None:
-        return _find_ends(cluster, queues, position.end)
-    if position.time is not None:
-        return cluster.find_since(queues, position.time.resolve(now_ms))
-    if position.group:
-        return _find_group(cluster, queues, position.group)
-    otherwise = LATEST if is_end else EARLIEST
-    if position.times is not None:
-        position.times.check(f"{'ending' if is_end else 'starting'}OffsetsByTimestamp", queues)
-        times = {queue: position.times.find(queue) for queue in queues}
-        found = _find_ends(cluster, [queue for queue in queues if times[queue] is None], otherwise)
-        by_time: dict[int, list[MessageQueue]] = {}
-        for queue, time in times.items():
-            if time is not None:
-                by_time.setdefault(time.resolve(now_ms), []).append(queue)
-        for time_ms, at_time in by_time.items():
-            found |= cluster.find_since(at_time, time_ms)
-        return {queue: found[queue] for queue in queues}
-    assert position.offsets is not None
-    position.offsets.check(f"{'ending' if is_end else 'starting'}Offsets", queues)
-    return _resolve_tree(cluster, queues, position.offsets.find, otherwise)
-
-
-def _resolve_tree(
-    cluster: Cluster, queues: list[MessageQueue], find: Callable[[MessageQueue], int | None], otherwise: int
-) -> Offsets:
-    wanted = {queue: otherwise if (given := find(queue)) is None else given for queue in queues}
-    found = {queue: offset for queue, offset in wanted.items() if offset >= 0}
-    for end in (EARLIEST, LATEST):
-        found |= _find_ends(cluster, [queue for queue, offset in wanted.items() if offset == end], end)
+    by_place: dict[Place, list[MessageQueue]] = {}
+    if position.places is None:
+        assert position.everywhere is not None
+        by_place[position.everywhere] = list(queues)
+    else:
+        position.places.check(position.option, queues)
+        for queue in queues:
+            place = position.places.find(queue)
+            by_place.setdefault((LATEST if is_end else EARLIEST) if place is None else place, []).append(queue)
+    found: Offsets = {}
+    for place, there in by_place.items():
+        if isinstance(place, Timestamp):
+            found |= _find_since(cluster, there, place.resolve(now_ms), NO_MESSAGE_LATEST if is_end else no_message)
+        elif isinstance(place, Committed):
+            found |= _find_group(cluster, there, place.group)
+        elif place >= 0:
+            found |= dict.fromkeys(there, place)
+        else:
+            found |= _find_ends(cluster, there, place)
     return {queue: found[queue] for queue in queues}
+
+
+def _find_since(cluster: Cluster, queues: list[MessageQueue], time_ms: int, no_message: str) -> Offsets:
+    found = cluster.find_since(queues, time_ms)
+    if no_message == NO_MESSAGE_LATEST:
+        return found
+    # Asked afterwards: a message that has arrived in between was stored at the time or later.
+    ends = cluster.find_ends(queues)
+    late = [queue for queue in queues if found[queue] >= ends[queue]]
+    if late and no_message == NO_MESSAGE_FAIL:
+        time = from_epoch_ms(time_ms)
+        raise ConfigError(
+            f"{_name_some(late)} has no message stored at {time.isoformat() if time else time_ms} or later",
+            hint="startingOffsetsByTimestampStrategy=latest starts there with what arrives next,"
+            " earliest with the first message",
+        )
+    return found | _find_ends(cluster, late, EARLIEST)
+
+
+def _name_some(queues: list[MessageQueue]) -> str:
+    return name_queue(queues[0]) + (f" (and {len(queues) - 1} more)" if len(queues) > 1 else "")
 
 
 def _find_ends(cluster: Cluster, queues: list[MessageQueue], end: int) -> Offsets:
@@ -187,9 +206,11 @@ def find_batch(cluster: Cluster, options: SourceOptions, now_ms: int) -> list[Qu
     check_filter(cluster, options, dict.fromkeys(queue.topic for queue in queues))
     start, end = options.start or AT_EARLIEST, options.end or AT_LATEST
     begins, ends = cluster.find_begins(queues), cluster.find_ends(queues)
-    starts = begins if start == AT_EARLIEST else find_offsets(cluster, queues, start, now_ms)
+    starts = (
+        begins if start == AT_EARLIEST else find_offsets(cluster, queues, start, now_ms, no_message=options.no_message)
+    )
     stops = ends if end == AT_LATEST else find_offsets(cluster, queues, end, now_ms, is_end=True)
-    if start.offsets is not None and end.offsets is not None:
+    if start.has_offsets and end.has_offsets:
         for queue in queues:
             if starts[queue] > stops[queue]:
                 raise ConfigError(

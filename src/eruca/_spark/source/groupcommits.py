@@ -23,7 +23,7 @@ from typing import Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from eruca._ground.durations import Duration, to_seconds
-from eruca._spark.cluster import Access, Cluster, describe_tls, read_tls
+from eruca._spark.cluster import Access, Cluster, describe_access, read_access
 from eruca._spark.offsets import Offsets, decode_offsets
 from eruca._wire.bodies import ConsumerData, ConsumeType, HeartbeatData, MessageQueue
 from eruca._wire.names import RETRY_PREFIX
@@ -40,18 +40,7 @@ def describe_group(group: str, access: Access) -> dict[str, Any]:
     """Return what a listener needs to commit offsets, to be stored with them. Files are only named."""
     if not group:
         return {}
-    described: dict[str, Any] = {"group": group, "nameServer": access.nameserver}
-    if access.access_file:
-        described["accessFile"] = access.access_file
-    return described | describe_tls(access.tls)
-
-
-def _read_access(described: Mapping[str, Any]) -> Access:
-    return Access(
-        described["nameServer"],
-        access_file=described.get("accessFile", ""),
-        tls=read_tls(described),
-    )
+    return {"group": group, **describe_access(access)}
 
 
 class GroupCommits:
@@ -146,7 +135,7 @@ class ProgressCommits(StreamingQueryListener):
         described = _read_described(text)
         if described is None:
             return
-        group, access = described["group"], _read_access(described)
+        group, access = described["group"], read_access(described)
         with self._changed:
             try:
                 commits = self._commits.get(access)

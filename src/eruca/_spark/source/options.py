@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from eruca._client.group.subscriptions import Sql, Subscription, Wanted, make_subscription
 from eruca._filter.tags import parse_tags
 from eruca._ground.limits import PULL_BYTES_MAX, SQL_CHARS_MAX
 from eruca._spark.cluster import ACCESS_OPTIONS, Access
-from eruca._spark.offsets import EARLIEST, LATEST, QueueTree, read_offset, read_tree
+from eruca._spark.offsets import EARLIEST
 from eruca._spark.optiontable import (
     OptionTable,
     SourceOption,
@@ -23,37 +23,27 @@ from eruca._spark.optiontable import (
     read_flag,
 )
 from eruca._spark.source.dataloss import FAIL, IGNORE, WARN
-from eruca._spark.timestamps import Timestamp, read_timestamp
+from eruca._spark.source.positions import (
+    AT_LATEST,
+    OFFSETS_EXAMPLE,
+    TIMES_EXAMPLE,
+    Position,
+    read_group,
+    read_position,
+    read_time,
+    read_times,
+)
 from eruca._wire.bodies import MessageQueue
-from eruca._wire.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
+from eruca._wire.names import TOOLS_CONSUMER_GROUP, check_topic
 from eruca.errors import ConfigError, ErucaError
 
-GROUP_PREFIX: Final = "group:"
-_OFFSETS_EXAMPLE: Final = '{"orders": {"broker-a": {"0": 120, "1": -2}}} (-2 earliest, -1 latest)'
-_TIMES_EXAMPLE: Final = '{"orders": "-10m", "payments": "2026-11-15T08:00:00Z"}'
 _ASSIGN_EXAMPLE: Final = '{"orders": {"broker-a": [0, 1]}}'
+# What to do in a queue that has no message at the start time or later.
+NO_MESSAGE_FAIL: Final = "error"
+NO_MESSAGE_LATEST: Final = "latest"
+NO_MESSAGE_EARLIEST: Final = "earliest"
 # Values above this are more likely a mistake than intended.
 _IN_FLIGHT_MAX: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a query starts or ends: exactly one of the fields is set."""
-
-    # EARLIEST or LATEST, for all queues.
-    end: int | None = None
-    # At the committed offsets of this group.
-    group: str = ""
-    # At the first message stored at this time or later.
-    time: Timestamp | None = None
-    # Offsets by queue. Queues that are not listed start at their first message and end at their last.
-    offsets: QueueTree | None = None
-    # Times by queue.
-    times: QueueTree | None = None
-
-
-AT_EARLIEST: Final = Position(end=EARLIEST)
-AT_LATEST: Final = Position(end=LATEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +58,7 @@ class SourceOptions:
     # None: not given.
     start: Position | None
     end: Position | None
+    no_message: str
     loss: str
     wanted: Wanted
     partitions_min: int | None
@@ -82,6 +73,7 @@ class SourceOptions:
     pull_bytes: int
     # For streams.
     trigger_offsets_max: int | None
+    topic_offsets_min: int | None
     trigger_bytes_max: int | None
     trigger_offsets_min: int | None
     trigger_delay_max_ms: int
@@ -113,13 +105,6 @@ def _read_topic(text: str) -> str:
         raise ValueError(str(error)) from None
 
 
-def _read_group(text: str) -> str:
-    try:
-        return check_group(text)
-    except ErucaError as error:
-        raise ValueError(str(error)) from None
-
-
 def _read_pattern(text: str) -> str:
     try:
         re.compile(text)
@@ -142,27 +127,6 @@ def _read_assigned(text: str) -> tuple[MessageQueue, ...]:
     except (ValueError, TypeError, AttributeError):
         raise ValueError(f"expected JSON, for example {_ASSIGN_EXAMPLE}") from None
     return tuple(dict.fromkeys(found))
-
-
-def _read_position(text: str) -> Position:
-    lower = text.lower()
-    if lower == "earliest":
-        return AT_EARLIEST
-    if lower == "latest":
-        return AT_LATEST
-    if lower.startswith(GROUP_PREFIX):
-        return Position(group=_read_group(text[len(GROUP_PREFIX) :].strip()))
-    if text.startswith("{"):
-        return Position(offsets=read_tree(text, read_offset, _OFFSETS_EXAMPLE))
-    raise ValueError(f"expected earliest, latest, group:NAME or JSON, for example {_OFFSETS_EXAMPLE}")
-
-
-def _read_times(text: str) -> Position:
-    return Position(times=read_tree(text, read_timestamp, _TIMES_EXAMPLE))
-
-
-def _read_timestamp(text: str) -> Position:
-    return Position(time=read_timestamp(text))
 
 
 def _read_tags(text: str) -> str:
@@ -199,25 +163,29 @@ SOURCE_OPTIONS: Final = OptionTable(
         SourceOption("assign", _read_assigned, (), f"queues as JSON: {_ASSIGN_EXAMPLE}"),
         SourceOption(
             "startingOffsets",
-            _read_position,
+            read_position,
             None,
-            f"earliest (default of a batch), latest (default of a stream), group:NAME, or JSON: {_OFFSETS_EXAMPLE}",
+            f"earliest (default of a batch), latest (default of a stream), group:NAME, or JSON: {OFFSETS_EXAMPLE}",
         ),
         SourceOption(
             "startingTimestamp",
-            _read_timestamp,
+            read_time,
             None,
             "start with messages stored at this time: epoch in ms or s, ISO 8601, or relative (-10m)",
         ),
-        SourceOption("startingOffsetsByTimestamp", _read_times, None, f"start times by topic: {_TIMES_EXAMPLE}"),
+        SourceOption("startingOffsetsByTimestamp", read_times, None, f"start times by topic: {TIMES_EXAMPLE}"),
         SourceOption(
-            "endingOffsets", _read_position, None, f"latest, group:NAME, or JSON: {_OFFSETS_EXAMPLE}; batches only"
+            "startingOffsetsByTimestampStrategy",
+            read_choice(NO_MESSAGE_LATEST, NO_MESSAGE_EARLIEST, NO_MESSAGE_FAIL),
+            NO_MESSAGE_LATEST,
+            "where to start in a queue without a message at the start time or later: latest, earliest, or error (fail)",
         ),
         SourceOption(
-            "endingTimestamp", _read_timestamp, None, "stop before messages stored at this time; batches only"
+            "endingOffsets", read_position, None, f"latest, group:NAME, or JSON: {OFFSETS_EXAMPLE}; batches only"
         ),
+        SourceOption("endingTimestamp", read_time, None, "stop before messages stored at this time; batches only"),
         SourceOption(
-            "endingOffsetsByTimestamp", _read_times, None, f"end times by topic: {_TIMES_EXAMPLE}; batches only"
+            "endingOffsetsByTimestamp", read_times, None, f"end times by topic: {TIMES_EXAMPLE}; batches only"
         ),
         SourceOption(
             "failOnDataLoss",
@@ -240,11 +208,11 @@ SOURCE_OPTIONS: Final = OptionTable(
         SourceOption("decompress", read_flag, True, "decompress bodies that were compressed by the producer"),
         SourceOption(
             "consumerGroup",
-            _read_group,
+            read_group,
             TOOLS_CONSUMER_GROUP,
             "the group name sent with requests; nothing is committed to it",
         ),
-        SourceOption("commitOffsetsToGroup", _read_group, "", "commit the offsets of a stream to this group"),
+        SourceOption("commitOffsetsToGroup", read_group, "", "commit the offsets of a stream to this group"),
         SourceOption("pullInFlight", _read_in_flight, 16, "pull requests that a task keeps in flight"),
         SourceOption(
             "pullBytes",
@@ -253,6 +221,12 @@ SOURCE_OPTIONS: Final = OptionTable(
             "maximum size of one response; a Java broker returns at most 256k",
         ),
         SourceOption("maxOffsetsPerTrigger", read_count(1), None, "at most this many messages in one micro-batch"),
+        SourceOption(
+            "minOffsetsPerTopic",
+            read_count(1),
+            None,
+            "of a limited micro-batch, at least this many messages of each topic, or all that it has",
+        ),
         SourceOption("maxBytesPerTrigger", read_bytes, None, "at most about this many bytes in one micro-batch"),
         SourceOption(
             "minOffsetsPerTrigger", read_count(1), None, "wait for this many messages before starting a micro-batch"
@@ -277,7 +251,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     start = _choose_position(values, ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"))
     end = _choose_position(values, ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"))
     _refuse_several([name for name in ("tags", "sql92") if values[name] is not None], "give only one of them")
-    _check_partitions(values)
+    _check_limits(values)
     return SourceOptions(
         access=Access.of(values),
         topics=values["subscribe"],
@@ -285,6 +259,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         assigned=values["assign"],
         start=start,
         end=end,
+        no_message=values["startingOffsetsByTimestampStrategy"],
         loss=values["failOnDataLoss"],
         wanted=values["sql92"] or values["tags"] or "*",
         partitions_min=values["minPartitions"],
@@ -298,6 +273,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         pulls_in_flight=values["pullInFlight"],
         pull_bytes=values["pullBytes"],
         trigger_offsets_max=values["maxOffsetsPerTrigger"],
+        topic_offsets_min=values["minOffsetsPerTopic"],
         trigger_bytes_max=values["maxBytesPerTrigger"],
         trigger_offsets_min=values["minOffsetsPerTrigger"],
         trigger_delay_max_ms=values["maxTriggerDelay"],
@@ -312,16 +288,27 @@ def _refuse_several(chosen: list[str], hint: str) -> None:
 def _choose_position(values: Mapping[str, Any], names: tuple[str, ...]) -> Position | None:
     chosen = [name for name in names if values[name] is not None]
     _refuse_several(chosen, "give only one of them")
-    return values[chosen[0]] if chosen else None
+    return replace(values[chosen[0]], option=chosen[0]) if chosen else None
 
 
-def _check_partitions(values: Mapping[str, Any]) -> None:
+def _check_limits(values: Mapping[str, Any]) -> None:
     least, most = values["minPartitions"], values["maxPartitions"]
     if least is not None and most is not None and least > most:
         raise ConfigError(f"minPartitions={least} is more than maxPartitions={most}")
     offsets_min, offsets_max = values["minOffsetsPerTrigger"], values["maxOffsetsPerTrigger"]
     if offsets_min is not None and offsets_max is not None and offsets_min > offsets_max:
         raise ConfigError(f"minOffsetsPerTrigger={offsets_min} is more than maxOffsetsPerTrigger={offsets_max}")
+    share = values["minOffsetsPerTopic"]
+    if share is not None and offsets_max is not None and share > offsets_max:
+        raise ConfigError(
+            f"minOffsetsPerTopic={share} is more than maxOffsetsPerTrigger={offsets_max}",
+            hint=f"it is a part of a micro-batch: at most {offsets_max}, divided by the number of topics",
+        )
+    if share is not None and offsets_max is None and values["maxBytesPerTrigger"] is None:
+        raise ConfigError(
+            f"minOffsetsPerTopic={share} has no effect without a limit",
+            hint="give maxOffsetsPerTrigger or maxBytesPerTrigger too",
+        )
 
 
 def check_for_batch(options: SourceOptions) -> None:
@@ -330,8 +317,8 @@ def check_for_batch(options: SourceOptions) -> None:
         raise ConfigError(
             "startingOffsets=latest would read nothing in a batch", hint="use readStream to read what arrives later"
         )
-    if options.end == AT_EARLIEST or (options.end and options.end.offsets and _has_earliest(options.end.offsets)):
-        raise ConfigError("endingOffsets cannot be earliest (-2)", hint="it would read nothing")
+    if options.end is not None and options.end.contains(EARLIEST):
+        raise ConfigError(f"{options.end.option} cannot be earliest (-2)", hint="it would read nothing")
     if options.commit_group:
         raise ConfigError(
             f"commitOffsetsToGroup={options.commit_group} is for streams only: Spark may read a batch twice, or never",
@@ -346,7 +333,3 @@ def check_for_stream(options: SourceOptions) -> None:
             "a stream has no end: endingOffsets and endingTimestamp are for batches",
             hint="use spark.read, or trigger(availableNow=True) to read what is available now and stop",
         )
-
-
-def _has_earliest(tree: QueueTree) -> bool:
-    return EARLIEST in tree.list_values()

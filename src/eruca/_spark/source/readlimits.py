@@ -1,13 +1,15 @@
 """How much one micro-batch reads, and of which queue: decisions without I/O.
 
 A limit is divided among queues in proportion to their backlog, so that they catch up at the same time. Each queue gets
-at least one message if the limit allows; otherwise the queues take turns. No queue starves.
+at least one message if the limit allows; otherwise the queues take turns. No queue starves. With minOffsetsPerTopic, a
+part of each batch is divided by topics first: the backlog of one topic does not slow down the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
@@ -15,6 +17,7 @@ from eruca._ground.clock import Clock, SystemClock
 from eruca._wire.bodies import MessageQueue
 
 Counts = dict[MessageQueue, int]
+_Item = TypeVar("_Item")
 
 # Assumed size of a message before one of its queue was seen: rather too large than too small.
 RECORD_BYTES_GUESS = 16 * 1024
@@ -30,6 +33,7 @@ class ReadLimits:
     bytes_max: int | None = None
     rows_min: int | None = None
     delay_ms_max: int = 0
+    topic_rows_min: int | None = None
 
     def describe(self) -> ReadLimit:
         """Return the limit to report to Spark. It has no compound limits, but passes back what it was given."""
@@ -57,12 +61,19 @@ def _find_least(own: int | None, asked: int) -> int:
 
 
 def share_out(
-    total: int, waiting: Mapping[MessageQueue, int], *, turn: int = 0, costs: Mapping[MessageQueue, int] | None = None
+    total: int,
+    waiting: Mapping[MessageQueue, int],
+    *,
+    turn: int = 0,
+    costs: Mapping[MessageQueue, int] | None = None,
+    topic_min: int = 0,
 ) -> Counts:
     """Return how many of the waiting messages of each queue to read if `total` may be spent.
 
-    A message costs 1, or what `costs` says. At least one message is always read, whatever it costs: otherwise a message
-    larger than the limit would stop the stream. `turn` selects the queue that comes first.
+    A message costs 1, or what `costs` says. First each topic gets `topic_min` messages, or all that it has; if `total`
+    is too small for that, topics get equal parts of it. The rest is divided in proportion to what waits. At least one
+    message is always read, whatever it costs: otherwise a message larger than the limit would stop the stream. `turn`
+    selects the queue and the topic that come first. The result depends on nothing else.
     """
     queues = sorted(queue for queue, count in waiting.items() if count > 0)
     if not queues:
@@ -70,10 +81,84 @@ def share_out(
     price = {queue: max(1, costs[queue]) if costs else 1 for queue in queues}
     if sum(waiting[queue] * price[queue] for queue in queues) <= total:
         return {queue: waiting[queue] for queue in queues}
-    first = turn % len(queues)
-    queues = [*queues[first:], *queues[:first]]
-    shares = _give_one_each(queues, price, total)
-    left = total - sum(price[queue] for queue in shares)
+    shares = _reserve(total, _rotate(queues, turn), waiting, price, turn, topic_min) if topic_min else {}
+    rest = {queue: waiting[queue] - shares.get(queue, 0) for queue in queues}
+    left = total - _sum_up(shares, price)
+    more = _divide(left, _rotate([queue for queue in queues if rest[queue]], turn), rest, price, shares)
+    return {queue: count for queue in queues if (count := shares.get(queue, 0) + more.get(queue, 0))}
+
+
+def _rotate(queues: list[_Item], turn: int) -> list[_Item]:
+    first = turn % max(1, len(queues))
+    return [*queues[first:], *queues[:first]]
+
+
+def _sum_up(shares: Mapping[MessageQueue, int], price: Mapping[MessageQueue, int]) -> int:
+    return sum(count * price[queue] for queue, count in shares.items())
+
+
+def _reserve(
+    total: int,
+    queues: list[MessageQueue],
+    waiting: Mapping[MessageQueue, int],
+    price: Mapping[MessageQueue, int],
+    turn: int,
+    topic_min: int,
+) -> Counts:
+    """Return the part of each topic that does not depend on how much waits in other topics."""
+    topics = sorted({queue.topic for queue in queues})
+    wanted: dict[str, Counts] = {}
+    for topic in topics:
+        # A topic that comes first only at every n-th turn must not always begin with the same queue.
+        own = _rotate(sorted(queue for queue in queues if queue.topic == topic), turn // len(topics))
+        wanted[topic] = _divide(topic_min, own, waiting, dict.fromkeys(own, 1), {})
+    topics = _rotate(topics, turn)
+    parts = _fill_evenly(total, {topic: _sum_up(wanted[topic], price) for topic in topics})
+    shares: Counts = {}
+    left = total
+    for topic in topics:
+        part = min(parts[topic], left)
+        given = _divide(part, list(wanted[topic]), wanted[topic], price, shares)
+        left -= _sum_up(given, price)
+        shares |= given
+    return shares
+
+
+def _fill_evenly(total: int, wanted: Mapping[str, int]) -> dict[str, int]:
+    """Divide `total` into parts that are equal, except that nobody gets more than it wants."""
+    parts: dict[str, int] = {}
+    hungry = dict(wanted)
+    while content := {each: want for each, want in hungry.items() if want <= total // len(hungry)}:
+        parts |= content
+        total -= sum(content.values())
+        hungry = {each: want for each, want in hungry.items() if each not in content}
+        if not hungry:
+            return parts
+    part, left = divmod(total, len(hungry))
+    # What cannot be divided goes to those that come first.
+    return parts | {each: part + (1 if number < left else 0) for number, each in enumerate(hungry)}
+
+
+def _divide(
+    total: int,
+    queues: list[MessageQueue],
+    waiting: Mapping[MessageQueue, int],
+    price: Mapping[MessageQueue, int],
+    before: Mapping[MessageQueue, int],
+) -> Counts:
+    """Divide `total` over queues in proportion to what waits; each gets one message first, if there is room.
+
+    `before` is what others have got already. If it is nothing, the first queue gets a message even if that costs more
+    than `total`.
+    """
+    if sum(waiting[queue] * price[queue] for queue in queues) <= total:
+        return {queue: waiting[queue] for queue in queues}
+    shares: Counts = {}
+    left = total
+    for queue in queues:
+        if queue not in before and (price[queue] <= left or not (before or shares)):
+            shares[queue] = 1
+            left -= price[queue]
     rest = {queue: (waiting[queue] - shares.get(queue, 0)) * price[queue] for queue in queues}
     whole = sum(rest.values())
     if left <= 0 or not whole:
@@ -82,22 +167,12 @@ def share_out(
     for queue in queues:
         part, remainders[queue] = divmod(left * rest[queue], whole)
         shares[queue] = shares.get(queue, 0) + part // price[queue]
-    left = total - sum(count * price[queue] for queue, count in shares.items())
+    left = total - _sum_up(shares, price)
     for queue in sorted(queues, key=lambda each: -remainders[each]):
         if price[queue] <= left and shares[queue] < waiting[queue]:
             shares[queue] += 1
             left -= price[queue]
     return {queue: count for queue, count in shares.items() if count}
-
-
-def _give_one_each(queues: list[MessageQueue], price: Mapping[MessageQueue, int], total: int) -> Counts:
-    shares: Counts = {}
-    left = total
-    for queue in queues:
-        if not shares or price[queue] <= left:
-            shares[queue] = 1
-            left -= price[queue]
-    return shares
 
 
 class RecordSizes:

@@ -15,15 +15,16 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from eruca._ground.clock import Clock, SystemClock
-from eruca._spark.cluster import Cluster
+from eruca._spark.cluster import Cluster, describe_access
 from eruca._spark.columns import Column
-from eruca._spark.offsets import Offsets, decode_offsets, encode_offsets
+from eruca._spark.offsets import Offsets, decode_offsets, encode_offsets, sum_behind
 from eruca._spark.source.bounds import check_filter, check_offsets, find_offsets, find_queues
 from eruca._spark.source.dataloss import report_loss
 from eruca._spark.source.groupcommits import GroupCommits, describe_group
 from eruca._spark.source.microbatch import Waiting, clip_spans, find_spans, find_waiting
-from eruca._spark.source.options import AT_LATEST, SourceOptions
+from eruca._spark.source.options import SourceOptions
 from eruca._spark.source.partitions import PulledPartition, QueueRange, plan_partitions
+from eruca._spark.source.positions import AT_LATEST
 from eruca._spark.source.queuewatch import ClusterView, QueueWatch, Sight, Subscribed, View
 from eruca._spark.source.readlimits import Counts, Patience, ReadLimits, RecordSizes, share_out
 from eruca.errors import ErucaError
@@ -113,6 +114,7 @@ class StreamPlanner:
             options.trigger_bytes_max,
             options.trigger_offsets_min,
             options.trigger_delay_max_ms,
+            options.topic_offsets_min,
         )
         self._cluster = cluster or Cluster(options.access)
         self._view = view or ClusterView(self._cluster, options)
@@ -124,6 +126,8 @@ class StreamPlanner:
         self._turn = 0
         self._sight = Sight()
         self._idle_since: float | None = None
+        # Where the last batch ended.
+        self._reached: Offsets = {}
         # The end of a query that reads what is available now.
         self._target: Offsets | None = None
         # The last batch: its offsets, and its tasks once they are planned.
@@ -138,8 +142,8 @@ class StreamPlanner:
         position = self._options.start or AT_LATEST
         queues = find_queues(self._cluster, self._options)
         check_filter(self._cluster, self._options, sorted({queue.topic for queue in queues}))
-        found = find_offsets(self._cluster, queues, position, self._clock.now_ms())
-        if position.end is None and found:
+        found = find_offsets(self._cluster, queues, position, self._clock.now_ms(), no_message=self._options.no_message)
+        if not position.is_end and found:
             begins, ends = self._cluster.find_begins(queues), self._cluster.find_ends(queues)
             found = check_offsets(found, begins, ends, self._options.loss)
         return self._encode(found)
@@ -161,6 +165,7 @@ class StreamPlanner:
         limits = self.limits.narrow(limit)
         end = waiting.advance(begin, self._choose_counts(waiting, limits))
         self._idle_since = self._clock.monotonic() if end == begin else None
+        self._reached = end
         if end == begin:
             # Spark compares offsets as text.
             return start
@@ -168,8 +173,15 @@ class StreamPlanner:
         return self._encode(end)
 
     def describe_ends(self) -> dict[str, Any] | None:
-        """Return where the queues ended when they were last checked; None before that."""
-        return self._encode(self._sight.ends) if self._sight.ends else None
+        """Return where the queues ended when they were last checked; None before that.
+
+        Spark only reports it, so it has more: how many messages of each topic the last batch left, and how a listener
+        reaches the cluster.
+        """
+        if not self._sight.ends:
+            return None
+        behind = sum_behind(self._reached, self._sight.ends)
+        return encode_offsets(self._sight.ends, behind=behind, **describe_access(self._options.access))
 
     def _choose_counts(self, waiting: Waiting, limits: ReadLimits) -> Counts:
         """Return how many messages of each queue the next batch reads."""
@@ -179,12 +191,13 @@ class StreamPlanner:
         if self._target is None and self._patience.has_to_wait(total, limits):
             return {}
         self._turn += 1
+        topic_min = limits.topic_rows_min or 0
         if limits.rows_max is not None:
-            counts = share_out(limits.rows_max, counts, turn=self._turn)
+            counts = share_out(limits.rows_max, counts, turn=self._turn, topic_min=topic_min)
         if limits.bytes_max is not None:
             self._measure(waiting, counts)
             costs = {queue: self._sizes.estimate(queue) for queue in counts}
-            counts = share_out(limits.bytes_max, counts, turn=self._turn, costs=costs)
+            counts = share_out(limits.bytes_max, counts, turn=self._turn, costs=costs, topic_min=topic_min)
         return counts
 
     def _measure(self, waiting: Waiting, counts: Counts) -> None:

@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 
 from eruca._client.group.subscriptions import Sql
-from eruca._spark.source.options import (
-    AT_EARLIEST,
-    AT_LATEST,
-    Position,
-    SourceOptions,
-    check_for_batch,
-    check_for_stream,
-    read_options,
-)
+from eruca._spark.offsets import EARLIEST, LATEST
+from eruca._spark.source.options import SourceOptions, check_for_batch, check_for_stream, read_options
+from eruca._spark.source.positions import AT_EARLIEST, AT_LATEST, Committed, Place, Position
 from eruca._spark.timestamps import Timestamp, read_timestamp
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError
@@ -52,8 +46,8 @@ def test_names_in_any_case() -> None:
             "assigned",
             (MessageQueue("b", 0, "t"), MessageQueue("b", 2, "t")),
         ),
-        ({"startingOffsets": "group: billing"}, "start", Position(group="billing")),
-        ({"startingTimestamp": "-10m"}, "start", Position(time=Timestamp(-600_000, True))),
+        ({"startingOffsets": "group: billing"}, "start", Position(Committed("billing"))),
+        ({"startingTimestamp": "-10m"}, "start", Position(Timestamp(-600_000, True))),
         ({"endingOffsets": "latest"}, "end", AT_LATEST),
         ({"tags": "a || b"}, "wanted", "a || b"),
         ({"sql92": "n > 1"}, "wanted", Sql("n > 1")),
@@ -62,6 +56,9 @@ def test_names_in_any_case() -> None:
         ({"maxTriggerDelay": "30s"}, "trigger_delay_max_ms", 30_000),
         ({"pullInFlight": "32"}, "pulls_in_flight", 32),
         ({"commitOffsetsToGroup": "g"}, "commit_group", "g"),
+        ({}, "no_message", "latest"),
+        ({"startingOffsetsByTimestampStrategy": "Earliest"}, "no_message", "earliest"),
+        ({"minOffsetsPerTopic": "50", "maxOffsetsPerTrigger": "100"}, "topic_offsets_min", 50),
     ],
 )
 def test_values(given: dict[str, str], field: str, value: Any) -> None:
@@ -78,10 +75,21 @@ def test_values(given: dict[str, str], field: str, value: Any) -> None:
         ({"subscribePattern": "y"}, "subscribe and subscribePattern are mutually exclusive"),
         ({"startingOffsets": "early"}, "expected earliest, latest, group:NAME or JSON"),
         ({"startingOffsets": "group:"}, "the group name is empty"),
-        ({"startingOffsets": '{"t": {"b": {"0": -5}}}'}, "-5 is not an offset"),
+        ({"startingOffsets": "earlist"}, r"did you mean earliest\?"),
+        ({"startingOffsets": '{"t": {"b": {"0": -5}}}'}, "t/b/0: -5 is not an offset"),
+        ({"startingOffsets": '{"t": "earlist"}'}, "t: 'earlist' is not a place: .* did you mean earliest"),
+        ({"startingOffsets": '{"t": {"b": "-10 moons"}}'}, "t/b: '-10 moons' is not a place: expected an offset"),
+        ({"startingOffsets": '{"t": "group: "}'}, "t: the group name is empty"),
+        ({"startingOffsets": '{"t": true}'}, "t: True is not a place"),
+        ({"startingOffsetsByTimestamp": '{"t": "lastest"}'}, "did you mean latest"),
+        ({"startingOffsetsByTimestamp": '{"t": -1}'}, "-1 is not a place: expected a time"),
+        ({"startingOffsetsByTimestampStrategy": "late"}, "expected one of latest, earliest, error; did you mean lat"),
+        ({"minOffsetsPerTopics": "5"}, "did you mean minOffsetsPerTopic"),
+        ({"minOffsetsPerTopic": "5"}, "minOffsetsPerTopic=5 has no effect without a limit"),
+        ({"minOffsetsPerTopic": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTopic=5 is more than maxOffsets"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingOffsets and startingTimestamp are"),
         ({"startingTimestamp": "yesterday"}, "is not a time"),
-        ({"startingOffsetsByTimestamp": '{"t": "x"}'}, "is not a time"),
+        ({"startingOffsetsByTimestamp": '{"t": "x"}'}, "t: 'x' is not a place: expected a time"),
         ({"endingOffsets": "latest", "endingTimestamp": "1"}, "are mutually exclusive"),
         ({"tags": "a", "sql92": "b"}, "tags and sql92 are mutually exclusive"),
         ({"tags": "||"}, "contains no tag"),
@@ -104,6 +112,31 @@ def test_mistakes_are_named(given: dict[str, str], why: str) -> None:
         read(**given)
 
 
+@pytest.mark.parametrize(
+    ("option", "text", "place"),
+    [
+        ("startingOffsets", "120", 120),
+        ("startingOffsets", '"120"', 120),
+        ("startingOffsets", "-2", EARLIEST),
+        ("startingOffsets", '"Earliest"', EARLIEST),
+        ("startingOffsets", '"latest"', LATEST),
+        ("startingOffsets", '"-10m"', Timestamp(-600_000, True)),
+        ("startingOffsets", '"1970-01-01T00:01:00Z"', Timestamp(60_000)),
+        ("startingOffsets", '"group:billing"', Committed("billing")),
+        ("startingOffsetsByTimestamp", "120", Timestamp(120_000)),
+        ("startingOffsetsByTimestamp", '"earliest"', EARLIEST),
+        ("startingOffsetsByTimestamp", '"-10m"', Timestamp(-600_000, True)),
+    ],
+)
+def test_a_place_of_a_topic_a_broker_or_a_queue(option: str, text: str, place: Place) -> None:
+    queue = MessageQueue("b", 3, "t")
+    for tree in (f'{{"t": {text}}}', f'{{"t": {{"b": {text}}}}}', f'{{"t": {{"b": {{"3": {text}}}}}}}'):
+        position = read(**{option: tree}).start
+        assert position is not None and position.places is not None
+        assert position.places.find(queue) == place and position.option == option
+        assert position.places.find(MessageQueue("b", 3, "other")) is None
+
+
 def test_nothing_to_read() -> None:
     with pytest.raises(ConfigError, match="no topic is given"):
         read_options({"nameServer": "x"})
@@ -117,6 +150,7 @@ def test_nothing_to_read() -> None:
         ({"startingOffsets": "latest"}, "would read nothing"),
         ({"endingOffsets": "earliest"}, "cannot be earliest"),
         ({"endingOffsets": '{"t": {"b": {"0": -2}}}'}, "cannot be earliest"),
+        ({"endingOffsetsByTimestamp": '{"t": "earliest"}'}, "endingOffsetsByTimestamp cannot be earliest"),
         ({"commitOffsetsToGroup": "g"}, "is for streams"),
     ],
 )

@@ -122,3 +122,81 @@ def test_a_batch_waits_for_more_but_not_for_ever() -> None:
     assert patience.has_to_wait(5, limits), "what comes next waits anew"
     assert not patience.has_to_wait(100, limits)
     assert not patience.has_to_wait(5, ReadLimits())
+
+
+# -- a part for each topic ---------------------------------------------------------------------------------------------
+
+TOPICS = ("clicks", "orders", "payments")
+MIXED = st.dictionaries(
+    st.tuples(st.sampled_from(TOPICS), st.integers(0, 3)).map(lambda it: MessageQueue("broker-a", it[1], it[0])),
+    st.integers(0, 10**6),
+    min_size=1,
+)
+
+
+def sum_topics(counts: dict[MessageQueue, int]) -> dict[str, int]:
+    """The messages of each topic."""
+    found: dict[str, int] = {}
+    for each, count in counts.items():
+        found[each.topic] = found.get(each.topic, 0) + count
+    return found
+
+
+@given(MIXED, st.integers(1, 10**6), st.integers(0, 100), st.integers(1, 10**6))
+def test_each_topic_gets_its_part_and_the_limit_is_used_up(
+    waiting: dict[MessageQueue, int], limit: int, turn: int, least: int
+) -> None:
+    shares = share_out(limit, waiting, turn=turn, topic_min=least)
+    assert sum(shares.values()) == min(limit, sum(waiting.values()))
+    assert all(0 < shares[each] <= waiting[each] for each in shares)
+    given, there = sum_topics(shares), {topic: count for topic, count in sum_topics(waiting).items() if count}
+    wanted = {topic: min(least, count) for topic, count in there.items()}
+    # If there is not enough for all parts, topics that want more get equal ones.
+    level = limit // len(wanted) if wanted else 0
+    assert all(given.get(topic, 0) >= min(want, level) for topic, want in wanted.items())
+    if sum(wanted.values()) <= limit:
+        assert all(given.get(topic, 0) >= want for topic, want in wanted.items())
+    # The order in which queues were found makes no difference.
+    backwards = dict(reversed(waiting.items()))
+    assert share_out(limit, backwards, turn=turn, topic_min=least) == shares
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(TOPICS), st.integers(0, 2)).map(lambda it: MessageQueue("broker-a", it[1], it[0])),
+        st.tuples(st.integers(1, 10**5), st.integers(1, 5000)),
+        min_size=1,
+    ),
+    st.integers(1, 10**5),
+    st.integers(1, 50),
+)
+def test_no_queue_starves_whatever_its_messages_cost(
+    given: dict[MessageQueue, tuple[int, int]], limit: int, least: int
+) -> None:
+    waiting, costs = ({each: pair[at] for each, pair in given.items()} for at in (0, 1))
+    served: set[MessageQueue] = set()
+    for turn in range(len(TOPICS) * 4 * 3):
+        shares = share_out(limit, waiting, turn=turn, costs=costs, topic_min=least)
+        assert shares
+        assert sum(count * costs[each] for each, count in shares.items()) <= limit or sum(shares.values()) == 1
+        served |= shares.keys()
+    assert served == set(waiting)
+
+
+def test_a_small_topic_is_not_slowed_down_by_a_huge_one() -> None:
+    waiting = {MessageQueue("b", number, "clicks"): 10**9 for number in range(4)}
+    waiting |= {MessageQueue("b", 0, "orders"): 300, MessageQueue("b", 1, "orders"): 100}
+    assert sum_topics(share_out(1000, waiting)) == {"clicks": 998, "orders": 2}
+    shares = share_out(1000, waiting, topic_min=200)
+    assert sum_topics(shares) == {"clicks": 800, "orders": 200}
+    # Queues of a topic share its part in proportion to what waits.
+    assert [shares[MessageQueue("b", number, "orders")] for number in (0, 1)] == [150, 50]
+    # What a topic does not need is for the others.
+    assert sum_topics(share_out(1000, waiting, topic_min=600)) == {"clicks": 600, "orders": 400}
+
+
+def test_topics_take_turns_where_not_all_can_have_something() -> None:
+    waiting = {MessageQueue("b", number, topic): 50 for topic in TOPICS for number in range(2)}
+    served = [set(share_out(1, waiting, turn=turn, topic_min=5)) for turn in range(6)]
+    assert [len(each) for each in served] == [1] * 6
+    assert set().union(*served) == set(waiting)

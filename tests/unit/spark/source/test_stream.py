@@ -84,7 +84,21 @@ def test_all_there_is_is_read_without_a_limit() -> None:
     end = stage.go_on({Q0: 4, Q1: 0})
     assert end == {Q0: 10, Q1: 3}
     assert stage.list_ranges({Q0: 4, Q1: 0}, end) == [(Q0, 4, 10), (Q1, 0, 3)]
-    assert stage.planner.describe_ends() == encode_offsets({Q0: 10, Q1: 3})
+    reported = stage.planner.describe_ends()
+    assert reported == encode_offsets({Q0: 10, Q1: 3}, behind={"orders": 0}, nameServer="127.0.0.1:1")
+
+
+def test_what_a_batch_leaves_is_reported() -> None:
+    stage = Stage({Q0: 10, Q1: 30}, maxOffsetsPerTrigger=8)
+    assert stage.planner.describe_ends() is None
+    end = stage.go_on({Q0: 4, Q1: 0})
+    reported = stage.planner.describe_ends()
+    assert reported is not None and reported["behind"] == {"orders": 36 - 8}
+    stage.view.ends[Q1] = 31
+    assert stage.planner.describe_ends() == reported, "as of the last look"
+    stage.go_on(end, ReadAllAvailable())
+    reported = stage.planner.describe_ends()
+    assert reported is not None and reported["behind"] == {"orders": 0}
 
 
 def test_without_news_the_very_start_comes_back() -> None:

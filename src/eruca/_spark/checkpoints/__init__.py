@@ -1,0 +1,1 @@
+"""Checkpoints of streams: read and changed without Spark."""
