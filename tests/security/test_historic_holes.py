@@ -31,7 +31,7 @@ from eruca._wire.signature import Credentials
 from eruca.errors import NoRoute
 from tests.integration.broker.conftest import excuse_new_files
 from tests.integration.broker.serving import Serving
-from tests.security.attackers import BROKERS_SIGN, Attacker, Heard, Victims, open_attacker, run_victims, sign_fields
+from tests.security.attackers import Attacker, Heard, Victims, open_attacker, run_victims, sign_fields
 
 EVIL = [
     "../../../escaped",
@@ -346,7 +346,6 @@ accounts:
 """
 
 
-@pytest.mark.skipif(not BROKERS_SIGN, reason="needs brokers that sign")
 async def test_open_name_server_with_accounts_strangers_change_nothing(tmp_path: Path) -> None:
     """Neither a new broker for a topic of others, nor the end of a broker, nor key-value config, nor options."""
     accounts = tmp_path / "plain_acl.yml"

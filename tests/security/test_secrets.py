@@ -42,7 +42,7 @@ from tests.integration.broker.conftest import excuse_new_files
 from tests.integration.broker.serving import Serving
 from tests.integration.cli.upprocess import run_eruca
 from tests.patience import PATIENCE_S
-from tests.security.attackers import BROKERS_SIGN, open_attacker, run_victims
+from tests.security.attackers import open_attacker, run_victims
 
 # The mark that all secrets here have.
 MARK = "hunter2"
@@ -157,8 +157,6 @@ def read_all(top: Path) -> dict[str, bytes]:
 
 def write_accounts(path: Path) -> list[str]:
     """Write accounts; return the options that turn them on. Blocks."""
-    if not BROKERS_SIGN:
-        return []
     path.write_text(
         "accounts:\n"
         f"- {{accessKey: administrator, secretKey: {ADMIN}, admin: true}}\n"
