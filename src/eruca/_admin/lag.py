@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 import msgspec
 
-from eruca._admin import offsets
-from eruca._admin.offsets import QueueProgress
-from eruca._admin.session import Admin
+from eruca._admin.connection import Connection
+from eruca._admin.progress import QueueProgress, list_progress
 from eruca._ground.durations import to_ms
 from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import ConsumerOffsets, GroupConfigTable, MessageQueue
@@ -28,80 +28,85 @@ _TOOLS = (
 )
 
 
-class QueueLag(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class QueueLag(msgspec.Struct, frozen=True, kw_only=True):
     """How far a group is behind in one queue."""
 
     group: str
     topic: str
     broker: str
-    queue_id: int
+    queue: int
     offset: int
     end: int
     # How many messages it has not consumed yet.
-    behind: int
-    # How long the next of them has been waiting; 0 if there is none.
-    behind_ms: int
+    lag: int
+    # How long the next of them has been waiting; None if there is none, or if it is unknown.
+    lag_time: timedelta | None = None
 
 
-class GroupLag(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
     """How far a group is behind in one topic."""
 
     group: str
     topic: str
     queues: int
-    behind: int
-    behind_ms: int
+    lag: int
+    lag_time: timedelta | None = None
 
 
 async def read_lag(
-    admin: Admin, groups: Sequence[str] = (), topics: Sequence[str] = (), now_ms: int | None = None
+    connection: Connection, groups: Sequence[str] = (), topics: Sequence[str] = (), now_ms: int | None = None
 ) -> list[QueueLag]:
     """Return how far each group is behind in each queue: the named groups and topics, or all of them."""
     now = int(time.time() * 1000) if now_ms is None else now_ms
     rows: list[QueueLag] = []
-    for group in groups or await list_groups(admin):
-        for progress in await offsets.show(admin, group):
+    for group in groups or await list_groups(connection):
+        for progress in (await list_progress(connection, group))[0]:
             if topics and progress.topic not in topics:
                 continue
-            since = await _find_waiting_since(admin, progress)
+            since = await _find_waiting_since(connection, progress)
             rows.append(
                 QueueLag(
                     group=group,
                     topic=progress.topic,
                     broker=progress.broker,
-                    queue_id=progress.queue,
+                    queue=progress.queue,
                     offset=progress.offset,
                     end=progress.end,
-                    behind=progress.behind,
-                    behind_ms=0 if since is None else max(0, now - since),
+                    lag=progress.lag,
+                    lag_time=None if since is None else timedelta(milliseconds=max(0, now - since)),
                 )
             )
     return rows
 
 
-async def list_groups(admin: Admin) -> list[str]:
+async def list_groups(connection: Connection) -> list[str]:
     """Return the groups that brokers know or hold offsets of, without the brokers' own groups."""
     found: set[str] = set()
-    for address in (await admin.list_masters()).values():
-        _, body = await admin.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, EmptyHeader())
+    for address in (await connection.list_masters()).values():
+        _, body = await connection.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, EmptyHeader())
         if isinstance(body, GroupConfigTable):
             found.update(body.subscription_group_table)
-        _, body = await admin.ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET, EmptyHeader())
+        _, body = await connection.ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET, EmptyHeader())
         if isinstance(body, ConsumerOffsets):
             found.update(name.partition("@")[2] for name in body.offset_table)
     return sorted(name for name in found if name and not name.startswith(_TOOLS))
 
 
-async def _find_waiting_since(admin: Admin, progress: QueueProgress) -> int | None:
+async def _find_waiting_since(connection: Connection, progress: QueueProgress) -> int | None:
     """Return when the next message to consume was stored; None if there is none, or if it is not known."""
-    if not progress.behind:
+    if not progress.lag:
         return None
     try:
-        await admin.routes.get(progress.topic)
+        await connection.routes.get(progress.topic)
         queue = MessageQueue(progress.broker, progress.queue, progress.topic)
-        first = max(progress.offset, await admin.reader.find_begin(queue))
-        pulled = await admin.reader.pull(
-            queue, first, wanted="*", count=1, hold_ms=0, timeout_ms=to_ms("call_timeout", admin.options.call_timeout)
+        first = max(progress.offset, await connection.reader.find_begin(queue))
+        pulled = await connection.reader.pull(
+            queue,
+            first,
+            wanted="*",
+            count=1,
+            hold_ms=0,
+            timeout_ms=to_ms("call_timeout", connection.options.call_timeout),
         )
         return pulled.messages[0].record.store_timestamp if pulled.messages else None
     except ErucaError:
@@ -118,8 +123,8 @@ def sum_lag(rows: Iterable[QueueLag]) -> list[GroupLag]:
             group=group,
             topic=topic,
             queues=len(each),
-            behind=sum(row.behind for row in each),
-            behind_ms=max(row.behind_ms for row in each),
+            lag=sum(row.lag for row in each),
+            lag_time=max((row.lag_time for row in each if row.lag_time is not None), default=None),
         )
         for (group, topic), each in sorted(found.items())
     ]

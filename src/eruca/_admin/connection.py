@@ -1,11 +1,9 @@
-"""The connection of operators to a cluster: routes, the list of brokers, and reading any queue."""
+"""The connection of operators to a cluster: requests to its servers, the list of brokers, and reading any queue."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
-from typing import Self
 
 from eruca._client.message import Message
 from eruca._client.options import ClientOptions, choose_options
@@ -30,27 +28,20 @@ _SILENT_MAX = 10
 _SILENT_PAUSE_S = 0.1
 
 
-class Admin:
-    """Operates a cluster of Eruca or Java brokers.
-
-    >>> async with Admin("127.0.0.1:9876") as admin:
-    ...     rows = await offsets.show(admin, "billing")
-
-    It does not join a group, so brokers do not count it as a client. Names of topics and groups are those that brokers
-    use, with the namespace if there is one.
-    """
+class Connection:
+    """Sends the requests of an `Admin`: to name servers and brokers, over the connections of one client session."""
 
     def __init__(self, nameservers: str | Sequence[str] | None = None, options: ClientOptions | None = None) -> None:
         self.options = choose_options(nameservers, options)
         self._session: Session | None = None
 
-    async def __aenter__(self) -> Self:
-        self._session = Session.acquire(self.options)
-        return self
+    def open(self) -> None:
+        """Take a session; no connection is made yet. Safe to call twice."""
+        if self._session is None:
+            self._session = Session.acquire(self.options)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Release the session. Safe to call twice."""
         session, self._session = self._session, None
         if session is not None:
             await session.release()

@@ -1,0 +1,64 @@
+"""What the answers of all parts of the admin API have in common: lists that may be cut, problems, changes."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+Item = TypeVar("Item")
+Facts = TypeVar("Facts")
+
+#: How many rows a list has unless the caller asks for more.
+LIMIT = 1000
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that did not answer, or refused. The other servers are in the result all the same."""
+
+    # The name and the address of a broker, or the address of a name server.
+    where: str
+    error: str
+    hint: str = ""
+
+
+class Listed(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
+    """Rows, and whether there are more than the limit."""
+
+    items: list[Item]
+    cut: bool = False
+    problems: list[Problem] = []
+
+
+class Undo(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that restores what a change has replaced: `Undo("topics.delete", {"topic": "orders"})`."""
+
+    # The part and the method of `Admin`.
+    method: str
+    arguments: dict[str, Any]
+
+
+class Change(msgspec.Struct, Generic[Facts], frozen=True, kw_only=True):
+    """A change on one server: the facts before and after it; None where there is nothing."""
+
+    # The name of a broker, or the address of a server.
+    where: str
+    before: Facts | None
+    after: Facts | None
+    # `done`, `unchanged` (it was like that before), `planned` (with dry_run) or `failed` (see `reason`).
+    outcome: str
+    reason: str = ""
+
+
+class Changed(msgspec.Struct, Generic[Facts], frozen=True, kw_only=True):
+    """The outcome of a change on each server, and the calls that undo it, in their order; none if there is no way."""
+
+    # What was changed: the name of the topic, group, option or key.
+    name: str
+    changes: list[Change[Facts]]
+    undo: list[Undo] = []
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed on any server."""
+        return any(change.outcome == "failed" for change in self.changes)
