@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from eruca import Outgoing
-from eruca._admin.session import Admin
 from eruca._cli import pipelineoptions
 from eruca._cli.main import main
 from eruca._cli.pipeline import pipeline
 from eruca._wire.bodies import KVTable
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import EmptyHeader
+from eruca.admin import Admin
 from tests.interop.brokers import ErucaCluster
 from tests.paths import REPOSITORY
 from tests.spark.producing import commit_group, create_topic, name_topic, run, send
@@ -118,9 +118,9 @@ def test_brokers_delete_only_what_is_archived(spark: Any, tmp_path: Path, shared
 async def _clean(name_server: str) -> int:
     """Have a broker delete what it may, and give where its log begins."""
     async with Admin(name_server) as admin:
-        (address,) = (await admin.list_masters()).values()
-        await admin.ask(address, RequestCode.DELETE_EXPIRED_COMMITLOG, EmptyHeader())
-        _, body = await admin.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
+        (address,) = (await admin.connection.list_masters()).values()
+        await admin.connection.ask(address, RequestCode.DELETE_EXPIRED_COMMITLOG, EmptyHeader())
+        _, body = await admin.connection.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
         assert isinstance(body, KVTable)
         return int(body.table["commitLogMinOffset"])
 

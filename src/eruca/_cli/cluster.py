@@ -7,10 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
-from eruca._admin import replication
-from eruca._admin.members import JAVA
-from eruca._admin.replication import DivergedRow, Lag, Member, Promotion
-from eruca._admin.session import Admin
+from eruca._admin.admin import Admin
+from eruca._admin.members import JAVA, DivergedRow, Lag, Member
+from eruca._admin.rolechanges import Promotion
 from eruca._cli.administer import operate
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import add_output_option, format_bytes, format_time, make_table, print_document, print_rows
@@ -58,7 +57,7 @@ def list_(nameservers: str, output: str) -> None:
       eruca cluster list
       eruca cluster list -o json | jq -r 'select(.role == "MASTER") | .address'
     """
-    members = operate(nameservers, replication.list_members)
+    members = operate(nameservers, lambda admin: admin.cluster.members()).items
     _require_some(members, None)
     _warn_of_missing_masters(members)
     if output == "table":
@@ -122,7 +121,7 @@ def replicas(name: str | None, nameservers: str, output: str) -> None:
       eruca cluster replicas broker-a
       eruca cluster replicas broker-a -o json | jq '.state.epochs'
     """
-    members = operate(nameservers, lambda admin: replication.list_members(admin, name))
+    members = operate(nameservers, lambda admin: admin.cluster.members(name)).items
     _require_some(members, name)
     if output != "table":
         print_rows(members, output, [], lambda _: [])
@@ -190,7 +189,7 @@ def lag(name: str | None, nameservers: str, output: str) -> None:
     """
 
     async def ask(admin: Admin) -> tuple[list[Member], list[Lag]]:
-        return await replication.list_members(admin, name), await replication.measure_lag(admin, name)
+        return (await admin.cluster.members(name)).items, (await admin.cluster.lag(name)).items
 
     members, rows = operate(nameservers, ask)
     _require_some(members, name)
@@ -225,7 +224,7 @@ def diverged(name: str | None, nameservers: str, output: str) -> None:
       eruca cluster diverged
       eruca store diverged DIR 1-4096-8192.log   on the machine of that member
     """
-    rows = operate(nameservers, lambda admin: replication.list_diverged(admin, name))
+    rows = operate(nameservers, lambda admin: admin.cluster.diverged(name)).items
     print_rows(rows, output, ["broker", "member", "file", ">epoch", ">begin", ">end", ">size", "found"], _draw_diverged)
 
 
@@ -247,7 +246,7 @@ def add_change_options(function: Function) -> Function:
             ),
             click.option(
                 "--wait",
-                "wait_s",
+                "wait",
                 type=click.FloatRange(min=0),
                 default=30.0,
                 show_default=True,
@@ -285,7 +284,7 @@ def promote(broker: str, nameservers: str, output: str, **how: Any) -> None:
       eruca cluster promote 10.0.0.2:10911 --force
       eruca cluster promote broker-a:2 --members 2   if a third is gone for good
     """
-    _show_change(operate(nameservers, lambda admin: replication.promote(admin, broker, tell=_say, **how)), output)
+    _show_change(operate(nameservers, lambda admin: admin.cluster.promote(broker, tell=_say, **how)), output)
 
 
 @cluster.command()
@@ -309,7 +308,7 @@ def demote(broker: str, no_successor: bool, nameservers: str, output: str, **how
     _show_change(
         operate(
             nameservers,
-            lambda admin: replication.demote(admin, broker, successor=not no_successor, tell=_say, **how),
+            lambda admin: admin.cluster.demote(broker, successor=not no_successor, tell=_say, **how),
         ),
         output,
     )

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import click
 
-from eruca._admin import deadletters
-from eruca._admin.deadletters import GroupLetters, Journal, Letter, Resent, Wanted
-from eruca._admin.session import Admin
+from eruca._admin.admin import Admin
+from eruca._admin.deadletters import GroupLetters, Journal, Resent, Wanted, write_files
+from eruca._admin.storedmessages import StoredMessage, make_row
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import add_output_option, format_time, make_table, parse_time, print_document, print_rows
-from eruca._client.message import Message
 from eruca._wire.names import check_group, check_topic
 from eruca.errors import ConfigError
 
@@ -84,12 +84,15 @@ def list_(group: str | None, nameservers: str, output: str, **conditions: Any) -
       eruca dlq list billing -o json | jq -r .message_id
     """
     if group is None:
-        rows = operate(nameservers, deadletters.list_groups)
+        rows = operate(nameservers, lambda admin: admin.dead_letters.list(limit=sys.maxsize)).items
         print_rows(rows, output, ["group", ">dead letters", "problem"], _draw_group)
         return
     check_group(group)
     wanted = Wanted(**conditions)
     letters, is_cut = operate(nameservers, lambda admin: _gather(admin, group, wanted, output))
+    if output != "table":
+        print_rows([make_row(letter) for letter in letters], output, [], lambda _: [])
+        return
     print_rows(
         letters,
         output,
@@ -100,15 +103,15 @@ def list_(group: str | None, nameservers: str, output: str, **conditions: Any) -
         click.echo(f"eruca: there are more than {_SHOWN_MAX}; --limit, --from-time and -o json show others", err=True)
 
 
-async def _gather(admin: Admin, group: str, wanted: Wanted, output: str) -> tuple[list[Letter], bool]:
-    rows: list[Letter] = []
+async def _gather(admin: Admin, group: str, wanted: Wanted, output: str) -> tuple[list[StoredMessage], bool]:
+    rows: list[StoredMessage] = []
     # A table of a million rows is of no use; JSON and YAML have all of them.
     rows_max = _SHOWN_MAX if output == "table" and wanted.limit is None else None
     with show_count("dead letters read") as advance:
-        async for letter in deadletters.read(admin, group, wanted):
+        async for letter in admin.dead_letters.read(group, wanted):
             if rows_max is not None and len(rows) >= rows_max:
                 return rows, True
-            rows.append(deadletters.describe(group, letter))
+            rows.append(letter)
             advance(1)
     return rows, False
 
@@ -117,9 +120,9 @@ def _draw_group(row: GroupLetters) -> Sequence[str]:
     return (row.group, str(row.count), row.problem)
 
 
-def _draw_letter(row: Letter) -> Sequence[str]:
+def _draw_letter(row: StoredMessage) -> Sequence[str]:
     where = (row.message_id, row.topic, row.tags, " ".join(row.keys))
-    return (format_time(row.dead_at), *where, str(row.tries), str(row.size))
+    return (format_time(row.stored_at), *where, str(row.tries), str(len(row.body)))
 
 
 @dlq.command()
@@ -137,9 +140,8 @@ def show(group: str, name: str, nameservers: str, output: str) -> None:
           jq -r .body_base64 | base64 -d
     """
     check_group(group)
-    letter = operate(nameservers, lambda admin: deadletters.find(admin, group, name))
-    row = deadletters.export(group, letter)
-    body, _ = deadletters.read_body(letter)
+    letter = operate(nameservers, lambda admin: admin.dead_letters.find(group, name))
+    row, body = make_row(letter), letter.body
     facts = [(key, _write(key, value)) for key, value in row.items() if key not in ("properties", "body_base64")]
     properties = [(key, str(value)) for key, value in row["properties"].items()]
     text = body.decode("utf-8", "replace") if _is_text(body) else f"<{len(body)} bytes, not text; see dlq export>"
@@ -227,8 +229,7 @@ def resend(
     async def work(admin: Admin) -> list[Resent]:
         rows = []
         with show_count("dead letters done") as advance:
-            async for row in deadletters.resend(
-                admin,
+            async for row in admin.dead_letters.resend(
                 group,
                 wanted,
                 only_group=only_group,
@@ -297,10 +298,10 @@ def export(
         raise click.UsageError("--to and --directory are mutually exclusive")
     wanted = Wanted(ids=ids, **conditions)
 
-    async def work(admin: Admin, write: Callable[[Message], None]) -> int:
+    async def work(admin: Admin, write: Callable[[StoredMessage], None]) -> int:
         count = 0
         with show_count("dead letters exported") as advance:
-            async for letter in deadletters.read(admin, group, wanted):
+            async for letter in admin.dead_letters.read(group, wanted):
                 await asyncio.to_thread(write, letter)
                 count += 1
                 advance(1)
@@ -308,16 +309,14 @@ def export(
 
     try:
         if directory is not None:
-            count = operate(
-                nameservers, lambda admin: work(admin, lambda letter: deadletters.write_files(directory, group, letter))
-            )
+            count = operate(nameservers, lambda admin: work(admin, lambda letter: write_files(directory, letter)))
         else:
             with click.open_file(target, "w", encoding="utf-8") as file:
-                count = operate(nameservers, lambda admin: work(admin, lambda letter: _write_line(file, group, letter)))
+                count = operate(nameservers, lambda admin: work(admin, lambda letter: _write_line(file, letter)))
     except OSError as error:
         raise ConfigError(f"the export cannot be written: {error}", hint="choose another file or directory") from error
     click.echo(f"eruca: {count} exported", err=True)
 
 
-def _write_line(file: IO[str], group: str, letter: Message) -> None:
-    file.write(json.dumps(deadletters.export(group, letter), ensure_ascii=False) + "\n")
+def _write_line(file: IO[str], letter: StoredMessage) -> None:
+    file.write(json.dumps(make_row(letter), ensure_ascii=False) + "\n")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import click
 
-from eruca._admin import offsets
-from eruca._admin.offsets import Move, QueueProgress
-from eruca._admin.session import Admin
+from eruca._admin.admin import Admin
+from eruca._admin.moving import Move, Moved
+from eruca._admin.progress import QueueProgress
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import add_output_option, format_time, parse_time, print_rows
@@ -80,10 +81,10 @@ def show(group: str, topic: str | None, nameservers: str, output: str) -> None:
 
 
 async def _find_rows(admin: Admin, group: str, topic: str | None) -> list[QueueProgress]:
-    rows = await offsets.show(admin, group, topic)
+    rows = (await admin.offsets.show(group, topic, limit=sys.maxsize)).items
     if rows:
         return rows
-    if topic is not None and await admin.find_route(topic) is None:
+    if topic is not None and await admin.connection.find_route(topic) is None:
         raise NoRoute(f"no broker has a topic {topic}", hint="check the spelling of its name")
     where = "" if topic is None else f" in topic {topic}"
     raise NoRoute(
@@ -92,11 +93,11 @@ async def _find_rows(admin: Admin, group: str, topic: str | None) -> list[QueueP
 
 
 def _describe(row: QueueProgress) -> dict[str, object]:
-    return {**{name: getattr(row, name) for name in row.__struct_fields__}, "behind": row.behind}
+    return {**{name: getattr(row, name) for name in row.__struct_fields__}, "behind": row.lag}
 
 
 def _draw_progress(row: QueueProgress) -> Sequence[str]:
-    numbers = (str(row.queue), str(row.offset), str(row.end), str(row.behind))
+    numbers = (str(row.queue), str(row.offset), str(row.end), str(row.lag))
     return (row.topic, row.broker, *numbers, format_time(row.consumed_at))
 
 
@@ -137,11 +138,11 @@ def reset(
     check_topic(topic)
     if not dry_run:
         confirm(f"Move group {group} in topic {topic} to {_say(moment)}?", yes)
-    moves = operate(
+    moved = operate(
         nameservers,
-        lambda admin: offsets.reset(admin, group, topic, moment, force=not only_back, dry_run=dry_run),
+        lambda admin: admin.offsets.reset(group, topic, moment, force=not only_back, dry_run=dry_run),
     )
-    _show_moves(moves, output)
+    _show_moves(moved, output)
 
 
 def _say(moment: Start) -> str:
@@ -171,7 +172,7 @@ def skip(group: str, topic: str, dry_run: bool, yes: bool, nameservers: str, out
     check_topic(topic)
     if not dry_run:
         confirm(f"Skip all that group {group} has not consumed in topic {topic}?", yes)
-    _show_moves(operate(nameservers, lambda admin: offsets.skip(admin, group, topic, dry_run=dry_run)), output)
+    _show_moves(operate(nameservers, lambda admin: admin.offsets.skip(group, topic, dry_run=dry_run)), output)
 
 
 @offset.command()
@@ -192,12 +193,12 @@ def clone(source: str, target: str, topic: str | None, yes: bool, nameservers: s
     check_group(source)
     check_group(target)
     confirm(f"Replace the offsets of group {target} by those of {source}?", yes)
-    _show_moves(operate(nameservers, lambda admin: offsets.clone(admin, source, target, topic)), output)
+    _show_moves(operate(nameservers, lambda admin: admin.offsets.clone(source, target, topic)), output)
 
 
-def _show_moves(moves: list[Move], output: str) -> None:
-    print_rows(moves, output, _COLUMNS, _draw_move)
-    end_with(move.outcome for move in moves)
+def _show_moves(moved: Moved, output: str) -> None:
+    print_rows(moved.moves, output, _COLUMNS, _draw_move)
+    end_with(move.outcome for move in moved.moves)
 
 
 def _draw_move(move: Move) -> Sequence[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -30,6 +31,8 @@ from eruca._cli.pipelineoptions import (
 from eruca._wire.names import TRACE_TOPIC
 
 _SECOND_MS = 1000.0
+# The names of the job's columns.
+_LAG_NAMES = {"queue": "queueId", "lag": "behind", "lag_time": "behindMs"}
 
 
 @click.group()
@@ -269,10 +272,14 @@ def lag(nameservers: str, groups: tuple[str, ...], topics: tuple[str, ...], queu
     """
     import msgspec
 
-    from eruca._admin.lag import read_lag, sum_lag
+    from eruca._admin.lag import sum_lag
 
-    found = operate(nameservers, lambda admin: read_lag(admin, groups, topics))
-    rows = [msgspec.to_builtins(row) for row in (found if queues else sum_lag(found))]
+    found = operate(nameservers, lambda admin: admin.offsets.lag(groups, topics, limit=sys.maxsize)).items
+    rows: list[dict[str, Any]] = []
+    for lagging in found if queues else sum_lag(found):
+        row = {_LAG_NAMES.get(key, key): value for key, value in msgspec.structs.asdict(lagging).items()}
+        row["behindMs"] = round((row["behindMs"] or timedelta()) / timedelta(milliseconds=1))
+        rows.append(row)
     if output == "json":
         for row in rows:
             click.echo(json.dumps(row, ensure_ascii=False))

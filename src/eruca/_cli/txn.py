@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
-from eruca._admin import transactions
-from eruca._admin.session import Admin
-from eruca._admin.transactions import UNDECIDED, Deed, State, Transaction
+from eruca._admin.admin import Admin
+from eruca._admin.storedmessages import StoredMessage
+from eruca._admin.transactions import Deed
+from eruca._admin.transactionstore import count_log_bytes, read_store
+from eruca._admin.transactiontable import UNDECIDED, State, Transaction
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import (
@@ -23,8 +26,6 @@ from eruca._cli.output import (
     print_rows,
     show_progress,
 )
-from eruca._client.message import Message
-from eruca.errors import WireError
 
 _STATES = {state.value.replace(" ", "-"): frozenset({state}) for state in State}
 _STATES |= {"undecided": UNDECIDED, "all": frozenset(State)}
@@ -92,14 +93,14 @@ def list_(
 def _ask(nameservers: str, wanted: frozenset[State]) -> list[Transaction]:
     async def work(admin: Admin) -> list[Transaction]:
         with show_count("records read") as advance:
-            return await transactions.list_transactions(admin, wanted, progress=advance)
+            return (await admin.transactions.list(wanted, limit=sys.maxsize, progress=advance)).items
 
     return operate(nameservers, work)
 
 
 def _read_store(directory: Path) -> list[Transaction]:
-    with show_progress("reading the commit log", transactions.count_log_bytes(directory)) as advance:
-        return transactions.read_store(directory, progress=advance)
+    with show_progress("reading the commit log", count_log_bytes(directory)) as advance:
+        return read_store(directory, progress=advance)
 
 
 def _draw(row: Transaction) -> Sequence[str]:
@@ -121,25 +122,21 @@ def show(name: str, nameservers: str, output: str) -> None:
           jq -r .body_base64 | base64 -d
     """
 
-    async def work(admin: Admin) -> tuple[Transaction, Message]:
-        row = await transactions.find(admin, name)
-        return row, await transactions.view(admin, row)
+    async def work(admin: Admin) -> tuple[Transaction, StoredMessage]:
+        row = await admin.transactions.find(name)
+        return row, await admin.transactions.view(row)
 
     row, message = operate(nameservers, work)
-    try:
-        body = message.body
-    except WireError:
-        body = message.record.body  # still compressed
     whole = msgspec.to_builtins(row) | {
-        "properties": message.all_properties,
-        "body_base64": base64.b64encode(body).decode(),
+        "properties": message.properties,
+        "body_base64": base64.b64encode(message.body).decode(),
     }
     facts = [
         (key, format_time(getattr(row, key)) if key.endswith("_at") else str(value))
         for key, value in msgspec.to_builtins(row).items()
     ]
-    properties = list(message.all_properties.items())
-    shown = body.decode("utf-8", "backslashreplace")
+    properties = list(message.properties.items())
+    shown = message.body.decode("utf-8", "backslashreplace")
     print_document(
         whole,
         output,
@@ -168,7 +165,7 @@ def resume(ids: tuple[str, ...], everything: bool, group: str | None, nameserver
 
     async def work(admin: Admin) -> list[Deed]:
         rows = await _choose(admin, ids, State.GIVEN_UP, group)
-        return [row if isinstance(row, Deed) else await transactions.resume(admin, row) for row in rows]
+        return [row if isinstance(row, Deed) else await admin.transactions.resume(row) for row in rows]
 
     _show_deeds(operate(nameservers, work), output)
 
@@ -198,7 +195,7 @@ def discard(
 
     async def work(admin: Admin) -> list[Deed]:
         rows = await _choose(admin, ids, State.PREPARED, group)
-        return [row if isinstance(row, Deed) else await transactions.discard(admin, row) for row in rows]
+        return [row if isinstance(row, Deed) else await admin.transactions.discard(row) for row in rows]
 
     _show_deeds(operate(nameservers, work), output)
 
@@ -213,10 +210,10 @@ def _check_choice(ids: tuple[str, ...], everything: bool, group: str | None) -> 
 async def _choose(admin: Admin, ids: tuple[str, ...], state: State, group: str | None) -> list[Transaction | Deed]:
     """Return the selected transactions, and an outcome for each id that is unknown."""
     if not ids:
-        rows = await transactions.list_transactions(admin, {state})
+        rows = (await admin.transactions.list({state}, limit=sys.maxsize)).items
         return [row for row in rows if group in (None, row.producer_group)]
     known: dict[str, Transaction] = {}
-    for row in await transactions.list_transactions(admin, frozenset(State)):
+    for row in (await admin.transactions.list(frozenset(State), limit=sys.maxsize)).items:
         known |= {row.message_id: row, row.offset_id: row}
     return [
         known.get(name) or Deed(message_id=name, outcome="failed", state=None, reason="no such transaction is known")

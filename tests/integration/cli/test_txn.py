@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eruca._admin.session import Admin
-from eruca._admin.transactions import State
+from eruca._admin.transactiontable import State
 from eruca._cli.main import main
 from eruca._testing.embedded import EmbeddedBroker
+from eruca.admin import Admin
 from tests.integration.admin.staging import TRANSACTION_GROUP, decide, prepare, stage, wait_for_state
 from tests.integration.broker.conftest import allow_new_files
 
