@@ -25,7 +25,8 @@ from tests.interop.brokers import ErucaCluster
 from tests.paths import REPOSITORY
 from tests.spark.producing import commit_group, create_topic, name_topic, run, send
 
-JOBS = ("archive", "query", "stats", "lag", "replay", "dlq", "audit", "rebuild", "fsck")
+JOBS = ("archive", "query", "stats", "lag", "replay", "dlq", "audit", "rebuild", "fsck", "checkpoint")
+WITHOUT_SPARK = ("lag", "checkpoint")
 
 
 @pytest.fixture
@@ -146,12 +147,14 @@ def test_without_spark_every_job_says_what_to_install(tmp_path: Path) -> None:
         "    result = CliRunner().invoke(main, ['pipeline', *words])\n"
         "    print(result.exit_code, result.output.strip())\n"
     )
-    calls = [[job, *words.get(job, [])] for job in JOBS if job != "lag"]
+    calls = [[job, *words.get(job, [])] for job in JOBS if job not in WITHOUT_SPARK]
+    calls.append(["checkpoint", "show", str(tmp_path)])
     done = subprocess.run(
         [sys.executable, "-c", script, json.dumps(calls)], capture_output=True, text=True, timeout=120, check=True
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(calls), done.stdout
+    assert "is not the checkpoint of a stream" in lines.pop()
     for line in lines:
         assert line == '1 eruca: this command needs pyspark (pip install "eruca[spark]", on every node)'
 
