@@ -8,9 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from eruca._admin.accounts import Account, AccountVersion
-from eruca._admin.admin import Admin
-from eruca._admin.results import Changed
 from eruca._cli.aclsecrets import find_secret
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_one_place_options, add_place_options
@@ -18,6 +15,7 @@ from eruca._cli.completing import suggest_brokers
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import format_time
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca.admin import Account, AccountVersion, Admin, Changed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
-from eruca._admin.admin import Admin
 from eruca._cli.connecting import make_options
 from eruca._cli.running import run_loop
+from eruca.admin import Admin
 from eruca.errors import ConfigError
 
 Result = TypeVar("Result")

@@ -6,9 +6,6 @@ from collections.abc import Iterable
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.brokers import Health, Runtime
-from eruca._admin.results import Changed
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_one_place_options
 from eruca._cli.completing import suggest_brokers, suggest_clusters, suggest_options
@@ -18,6 +15,7 @@ from eruca._cli.serve import broker as start
 from eruca._cli.serverconfig import hide_changes, parse_settings, view_configs
 from eruca._cli.topic import RATE_COLUMNS, draw_rate
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca.admin import Admin, Changed, Health, Runtime
 
 _NONE = "no broker is registered; `eruca broker` starts one, and -n sets the name servers to ask"
 

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from eruca._admin.admin import Admin
-from eruca._admin.offsets import Moved
-from eruca._admin.results import Change, Changed
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, require_answerable
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import add_output_option, make_console, make_table, print_document, to_plain
 from eruca._cli.undoing import write_undo
+from eruca.admin import Admin, Change, Changed, Moved
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

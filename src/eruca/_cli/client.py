@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.clients import ClientOffset, HeldQueue, ProducerClient, RunningInfo, TopicPace
 from eruca._cli.choosing import add_group_argument, add_topic_argument
 from eruca._cli.completing import suggest_brokers
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import format_duration, format_time, make_table
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca.admin import Admin, ClientOffset, HeldQueue, ProducerClient, RunningInfo, TopicPace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -16,8 +16,8 @@ from eruca._cli.running import run_loop
 
 # Imported when a shell asks: every command imports this module.
 if TYPE_CHECKING:
-    from eruca._admin.admin import Admin
     from eruca._client.options import ClientOptions
+    from eruca.admin import Admin
 
 # A shell waits for this; without an answer there are no suggestions.
 _SECONDS_MAX = 1.0
@@ -83,7 +83,7 @@ def _suggest(
 
 
 async def _ask_in_time(options: ClientOptions, ask: Callable[[Admin], Awaitable[Iterable[str]]]) -> Iterable[str]:
-    from eruca._admin.admin import Admin
+    from eruca.admin import Admin
 
     async with asyncio.timeout(_SECONDS_MAX), Admin(options=options) as admin:
         return await ask(admin)

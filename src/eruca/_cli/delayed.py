@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.delayed import Cancelled, Delayed, LevelProgress
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate
 from eruca._cli.changing import add_dry_run_option
 from eruca._cli.choosing import add_topic_argument
@@ -14,6 +12,7 @@ from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import add_output_option, format_time, print_rows
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca.admin import Admin, Cancelled, Delayed, LevelProgress
 
 
 @click.group(cls=CommandGroup)

@@ -10,9 +10,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.deadletters import GroupLetters, Journal, Resent, Wanted, write_files
-from eruca._admin.messages import StoredMessage
+from eruca._admin.deadletters import write_files
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
 from eruca._cli.changing import add_dry_run_option
 from eruca._cli.completing import suggest_groups, suggest_topics
@@ -22,6 +20,7 @@ from eruca._cli.messagerows import LIST_COLUMNS, describe_message, draw_message,
 from eruca._cli.output import add_output_option, parse_time, print_rows
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list, view_stream
 from eruca._wire.names import check_group, check_topic
+from eruca.admin import Admin, GroupLetters, Journal, Resent, StoredMessage, Wanted
 from eruca.errors import ConfigError
 
 Function = TypeVar("Function", bound=Callable[..., Any])

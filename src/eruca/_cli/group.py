@@ -7,9 +7,6 @@ from typing import Any, TypeVar
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.groups import GroupMember, GroupName, NamedGroupSettings, TimeSpan
-from eruca._admin.results import Listed
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_group_argument, add_place_options, add_topic_argument
 from eruca._cli.completing import suggest_groups, suggest_topics
@@ -17,6 +14,7 @@ from eruca._cli.grouping import CommandGroup
 from eruca._cli.groupviews import describe_group, draw_group, list_faults, view_differences
 from eruca._cli.output import format_duration, format_time
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca.admin import Admin, GroupMember, GroupName, Listed, NamedGroupSettings, TimeSpan
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

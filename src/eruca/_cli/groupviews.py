@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from eruca._admin.groups import Difference, Group, GroupQueue, Subscribed
-from eruca._admin.results import Listed
 from eruca._cli.messagerows import describe_message, name_place
 from eruca._cli.output import format_duration, format_time, make_table, to_plain
 from eruca._cli.viewing import View, view_list
+from eruca.admin import Difference, Group, GroupQueue, Listed, Subscribed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

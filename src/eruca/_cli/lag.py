@@ -6,12 +6,10 @@ from typing import TypeVar
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.lag import GroupLag, QueueLag, sum_lag
-from eruca._admin.results import Listed
 from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.output import format_duration
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca.admin import Admin, GroupLag, Listed, QueueLag, sum_lag
 
 Behind = TypeVar("Behind", GroupLag, QueueLag)
 
@@ -51,7 +49,7 @@ def lag(
     rows = view.choose_limit(limit)
 
     async def ask(admin: Admin) -> View:
-        found = await admin.offsets.lag(groups, topics)
+        found = await admin.offsets.lag(groups, topics, limit=view.choose_limit(0))
         if queues:
             return _view_queues(_choose(found.items, above), rows, found, above)
         return _view_groups(_choose(sum_lag(found.items), above), rows, found, above)

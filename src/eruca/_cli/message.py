@@ -7,9 +7,6 @@ from datetime import datetime
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.messages import Consumed, QueueRow, StoredMessage, TraceRow, Track
-from eruca._admin.results import Listed
 from eruca._cli.administer import add_yes_option, confirm, operate
 from eruca._cli.changing import add_dry_run_option
 from eruca._cli.choosing import add_time_options, add_topic_argument
@@ -20,6 +17,7 @@ from eruca._cli.messagerows import LIST_COLUMNS, describe_message, draw_message,
 from eruca._cli.output import add_output_option, format_bytes, format_duration, format_time, make_table, print_document
 from eruca._cli.tail import parse_place
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list, view_stream
+from eruca.admin import Admin, Consumed, Listed, QueueRow, StoredMessage, TraceRow, Track
 from eruca.errors import ConfigError
 
 _SHOWN_MAX = 100

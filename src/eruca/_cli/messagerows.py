@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from eruca._admin.messages import StoredMessage, make_row
+from eruca._admin.messages import make_row
 from eruca._cli.output import format_bytes, format_time, make_table, show_safely
 from eruca._client.produce.outgoing import Receipt
 from eruca._wire.ids import decode_offset_id
 from eruca._wire.properties import split_keys
+from eruca.admin import StoredMessage
 from eruca.errors import WireError
 
 if TYPE_CHECKING:

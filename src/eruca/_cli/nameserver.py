@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.nameservers import NameServer
-from eruca._admin.results import Changed
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.completing import suggest_options
 from eruca._cli.grouping import CommandGroup, ServerGroup
@@ -14,6 +11,7 @@ from eruca._cli.nameserverkv import kv
 from eruca._cli.serve import nameserver as start
 from eruca._cli.serverconfig import hide_changes, parse_settings, view_configs
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list
+from eruca.admin import Admin, Changed, NameServer
 
 
 @click.group(cls=ServerGroup)

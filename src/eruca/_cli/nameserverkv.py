@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.nameservers import KeyValue
-from eruca._admin.results import Listed
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca.admin import Admin, KeyValue, Listed
 
 
 @click.group(cls=CommandGroup)

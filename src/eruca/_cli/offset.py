@@ -10,9 +10,6 @@ from typing import Any
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.offsets import SavedOffset, SavedOffsets
-from eruca._admin.progress import QueueProgress
 from eruca._cli.administer import operate
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_group_argument, add_topic_argument
@@ -24,6 +21,7 @@ from eruca._cli.savedoffsets import read_offsets, write_offsets
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list
 from eruca._client.group.settings import Start
 from eruca._wire.names import check_group
+from eruca.admin import Admin, QueueProgress, SavedOffset, SavedOffsets
 from eruca.errors import NoRoute
 
 _AGO = re.compile(r"-(\d{1,9})([smhd])")

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.results import Listed
-from eruca._admin.routes import RouteBroker, ServerRoute, TopicRoute
 from eruca._cli.choosing import add_topic_argument
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import make_table
 from eruca._cli.viewing import View, Viewing, add_view_options
+from eruca.admin import Admin, Listed, RouteBroker, ServerRoute, TopicRoute
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from eruca._admin.offsets import SavedOffsets
 from eruca._cli.output import to_plain
+from eruca.admin import SavedOffsets
 from eruca.errors import ConfigError
 
 

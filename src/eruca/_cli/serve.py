@@ -170,8 +170,8 @@ def nameserver(
     """Run a name server, where brokers register and clients look up queues.
 
     Reads the namesrv.conf of RocketMQ 4.x as it is (-c FILE). Environment variables (ERUCA_LISTEN_PORT) override the
-    file, and flags override both. Every option has a flag, also those not listed here: see `eruca config list`. The word
-    `start` may be left out.
+    file, and flags override both. Every option has a flag, also those not listed here: see `eruca config list`. The
+    word `start` may be left out.
 
     \b
     Examples:

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from eruca._admin.brokers import ServerConfig
-from eruca._admin.results import Changed, Listed, Undo
 from eruca._cli.optionlist import find_near_keys, list_options
 from eruca._cli.viewing import View, view_list
 from eruca._ground.config import HIDDEN
+from eruca.admin import Changed, Listed, ServerConfig, Undo
 from eruca.errors import ConfigError
 
 # Names of options whose values are never shown, also those of servers of other makes.

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.results import Listed
-from eruca._admin.topics import NamedSettings, QueueEnds, Rate, Topic, TopicKind, TopicName, TopicSettings
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_place_options, add_topic_argument
 from eruca._cli.completing import suggest_clusters, suggest_topics
@@ -18,6 +15,7 @@ from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import format_time, make_table
 from eruca._cli.topicorder import order
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca.admin import Admin, Listed, NamedSettings, QueueEnds, Rate, Topic, TopicKind, TopicName, TopicSettings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

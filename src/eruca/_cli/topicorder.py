@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from eruca._admin.admin import Admin
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_topic_argument
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.nameserverkv import view_key_values
 from eruca._cli.viewing import View, Viewing, add_view_options
+from eruca.admin import Admin
 
 
 @click.group(cls=CommandGroup)

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.results import Listed, Problem
-from eruca._admin.transactions import Deed
-from eruca._admin.transactiontable import UNDECIDED, State, Transaction, count_log_bytes, read_store
+from eruca._admin.transactiontable import count_log_bytes, read_store
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
 from eruca._cli.changing import add_dry_run_option
 from eruca._cli.connecting import add_nameserver_option
@@ -27,6 +24,7 @@ from eruca._cli.output import (
     to_plain,
 )
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, print_view, view_list
+from eruca.admin import UNDECIDED, Admin, Deed, Listed, Problem, State, Transaction
 
 _STATES = {state.value.replace(" ", "-"): frozenset({state}) for state in State}
 _STATES |= {"undecided": UNDECIDED, "all": frozenset(State)}

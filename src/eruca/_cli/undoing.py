@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from eruca._admin.offsets import SavedOffsets
-from eruca._admin.results import Undo
 from eruca._cli.connecting import name_cluster
+from eruca.admin import SavedOffsets, Undo
 
 #: The command of each method that an undo may name. Its parameters have the names of the method's arguments.
 COMMANDS = {

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.results import LIMIT, Listed, Problem
+from eruca._admin.results import LIMIT
 from eruca._cli.connecting import add_nameserver_option, make_options
 from eruca._cli.output import add_output_option, make_console, make_table, print_document, print_rows
 from eruca._cli.running import handle_signals, run_loop
+from eruca.admin import Admin, Listed, Problem
 from eruca.errors import ErucaError
 
 if TYPE_CHECKING:
