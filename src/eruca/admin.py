@@ -18,7 +18,7 @@ from eruca._admin.groupqueues import GroupQueue
 from eruca._admin.groups import Group, GroupName, GroupOnBroker, Groups, NamedGroupSettings, TimeSpan
 from eruca._admin.lag import GroupLag, QueueLag, sum_lag
 from eruca._admin.members import DivergedRow, Lag, Member
-from eruca._admin.messages import Consumed, Messages, QueueRow, QueueRows, StoredMessage, TraceRow, Track
+from eruca._admin.messages import Consumed, Messages, QueueRow, QueueRows
 from eruca._admin.moving import Move, Moved
 from eruca._admin.nameservers import KeyValue, NameServer, NameServers
 from eruca._admin.offsets import Offsets
@@ -30,8 +30,10 @@ from eruca._admin.rolechanges import Promotion
 from eruca._admin.routes import RouteBroker, Routes, ServerRoute, TopicRoute
 from eruca._admin.savedoffsets import SavedOffset, SavedOffsets
 from eruca._admin.settings import GroupSettings, TopicSettings
+from eruca._admin.storedmessages import StoredMessage
 from eruca._admin.targets import BrokerRow
 from eruca._admin.topics import NamedSettings, Topic, TopicKind, TopicName, TopicOnBroker, Topics, TopicTraffic
+from eruca._admin.tracing import TraceRow, Track
 from eruca._admin.transactions import Deed, Transactions
 from eruca._admin.transactiontable import UNDECIDED, State, Transaction
 from eruca._admin.waiting import MessageHead

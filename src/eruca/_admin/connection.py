@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from eruca._client.message import Message
@@ -33,7 +34,8 @@ class Connection:
     """Sends the requests of an `Admin`: to name servers and brokers, over the connections of one client session."""
 
     def __init__(self, nameservers: str | Sequence[str] | None = None, options: ClientOptions | None = None) -> None:
-        self.options = choose_options(nameservers, options)
+        # Names are those that brokers use: nothing is put before them.
+        self.options = replace(choose_options(nameservers, options), namespace="")
         self._session: Session | None = None
 
     def open(self) -> None:
@@ -137,17 +139,22 @@ class Connection:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    async def read_queue(self, queue: MessageQueue, offset: int | None = None) -> AsyncIterator[Message]:
-        """Yield the messages of a queue from an offset (default: its first) to its current end."""
+    async def read_queue(
+        self, queue: MessageQueue, offset: int | None = None, end: int | None = None, wanted: str = "*"
+    ) -> AsyncGenerator[Message, None]:
+        """Yield the messages of a queue with the wanted tags, from an offset (default: its first) to its current end.
+
+        With `end`, up to this offset.
+        """
         reader = self.reader
         at = max(0, await reader.find_begin(queue) if offset is None else offset)
-        end = await reader.find_end(queue)
+        end = await reader.find_end(queue) if end is None else end
         silent = 0
         while at < end:
             pulled = await reader.pull(
                 queue,
                 at,
-                wanted="*",
+                wanted=wanted,
                 count=_READ_COUNT,
                 hold_ms=0,
                 timeout_ms=to_ms("call_timeout", self.options.call_timeout),

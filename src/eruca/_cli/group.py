@@ -11,7 +11,7 @@ from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_group_argument, add_place_options, add_topic_argument
 from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.grouping import CommandGroup
-from eruca._cli.groupviews import describe_group, draw_group, list_faults, view_differences
+from eruca._cli.groupviews import draw_group, list_faults, view_differences
 from eruca._cli.output import format_duration, format_time
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
 from eruca.admin import Admin, GroupMember, GroupName, Listed, NamedGroupSettings, TimeSpan
@@ -116,7 +116,7 @@ def show(view: Viewing, group: str, topic: str | None, limit: int | None) -> Non
     async def ask(admin: Admin) -> View:
         found = await admin.groups.show(group, topic=topic, limit=view.choose_limit(limit))
         return View(
-            value=describe_group(found),
+            value=found,
             draw=lambda: draw_group(found),
             problems=found.problems,
             cut=found.cut,

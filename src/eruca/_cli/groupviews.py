@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from eruca._cli.messagerows import describe_message, name_place
-from eruca._cli.output import format_duration, format_time, make_table, to_plain
+from eruca._cli.messagerows import name_place
+from eruca._cli.output import format_duration, format_time, make_table
 from eruca._cli.viewing import View, view_list
 from eruca.admin import Difference, Group, GroupQueue, Listed, Subscribed
 
@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _NAMED_MAX = 3
-
-
-def describe_group(found: Group) -> dict[str, Any]:
-    """Return a group as JSON has it; messages have the shape they have everywhere."""
-    plain: dict[str, Any] = to_plain(found)
-    for row, queue in zip(plain["queues"], found.queues, strict=True):
-        row["stuck_on"] = None if queue.stuck_on is None else describe_message(queue.stuck_on)
-    return plain
 
 
 def list_faults(found: Group) -> list[str]:

@@ -284,7 +284,7 @@ def _show_records(rows: Iterable[RecordRow], limit: int, output: str) -> None:
 
 def _describe_record(row: RecordRow) -> dict[str, Any]:
     # Imported here: the other commands do not need the client.
-    from eruca._admin.messages import describe_record
+    from eruca._admin.storedmessages import describe_record
     from eruca._cli.messagerows import describe_message
 
     # A store does not know the name of its broker.

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import click
 
-from eruca._admin.messages import describe_message as describe_stored
+from eruca._admin.storedmessages import describe_message as describe_stored
 from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca._cli.messagerows import describe_message, write_line

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eruca._admin.messages import describe_message as describe_stored
+from eruca._admin.storedmessages import describe_message as describe_stored
 from eruca._cli.messagerows import describe_message
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import DELAY_LEVELS_MS
