@@ -11,7 +11,7 @@ import msgspec
 
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, require_answerable
 from eruca._cli.connecting import add_nameserver_option
-from eruca._cli.output import add_output_option, make_console, make_table, print_document, to_plain
+from eruca._cli.output import add_output_option, make_console, make_table, print_document, print_parts, to_plain
 from eruca._cli.undoing import write_undo
 from eruca.admin import Admin, Change, Changed, Moved
 
@@ -40,9 +40,7 @@ class Changing:
 
     def _ask(self, work: Work, question: str) -> None:
         require_answerable(question)
-        console = make_console(to_stderr=True)
-        for part in draw_changes(self._call(work, True)):
-            console.print(part)
+        print_parts(make_console(to_stderr=True), draw_changes(self._call(work, True)))
         confirm(question, yes=False)
 
     def _call(self, work: Work, dry_run: bool) -> Changed[Any] | Moved:

@@ -10,7 +10,7 @@ from eruca._cli.output import format_bytes, format_time, make_table, show_safely
 from eruca._client.produce.outgoing import Receipt
 from eruca._wire.ids import decode_offset_id
 from eruca._wire.properties import split_keys
-from eruca.admin import MessageHead, StoredMessage
+from eruca.admin import StoredMessage
 from eruca.errors import WireError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def write_line(message: StoredMessage) -> str:
     return show_safely("  ".join([head, *notes, say_body(message.body)]))
 
 
-def name_place(message: StoredMessage | MessageHead) -> str:
+def name_place(message: StoredMessage) -> str:
     """Return where a message is: `broker/queue@offset`."""
     return f"{message.broker}/{message.queue}@{message.offset}"
 

@@ -28,6 +28,7 @@ Row = TypeVar("Row")
 _PIPED_WIDTH = 200
 # Rows of one table: column widths need all of them in memory.
 _TABLE_ROWS = 500
+_WHOLE_COLUMNS = frozenset({"message id", "offset id"})
 
 
 def add_output_option(function: Function) -> Function:
@@ -48,13 +49,19 @@ def add_output_option(function: Function) -> Function:
 def print_document(value: Any, output: str, draw: Callable[[], Iterable[RenderableType]]) -> None:
     """Show one result; `draw` returns the tables for people."""
     if output == "table":
-        console = make_console()
-        for part in draw():
-            console.print(part)
+        print_parts(make_console(), draw())
     elif output == "json":
         click.echo(json.dumps(to_plain(value), indent=2, ensure_ascii=False))
     else:
         click.echo(format_yaml(to_plain(value)))
+
+
+def print_parts(console: Console, parts: Iterable[RenderableType]) -> None:
+    """Print tables with an empty line between them."""
+    for number, part in enumerate(parts):
+        if number:
+            console.print()
+        console.print(part)
 
 
 def print_rows(
@@ -100,13 +107,24 @@ def make_console(*, to_stderr: bool = False) -> Console:
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
     """Return a table; a column whose name starts with `>` is aligned to the right."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", header_style="bold")
+    # Without lines between columns: narrow, and easy to copy from and to search.
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     for column in columns:
         right = column.startswith(">")
-        table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+        # Ids stay whole as long as another column can be narrower: people copy them.
+        whole = column in _WHOLE_COLUMNS
+        table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         table.add_row(*[cell if isinstance(cell, Text) else Text(show_safely(cell)) for cell in row])
     return table

@@ -48,7 +48,7 @@ def show(view: Viewing, topic: str) -> None:
 
 
 def _draw_route(found: TopicRoute) -> Iterable[RenderableType]:
-    columns = ["broker", "cluster", "addresses", ">read queues", ">write queues", "permission"]
+    columns = ["broker", "cluster", "addresses", ">read", ">write", "perm"]
     yield make_table(columns, map(_draw_broker, found.brokers))
     if found.order:
         yield make_table(["order across brokers", found.order], [])
@@ -80,7 +80,7 @@ def compare(view: Viewing, topic: str) -> None:
         found = await admin.routes.compare(topic)
         return View(
             value=found.items,
-            draw=lambda: [make_table(["name server", "broker", ">read queues", ">write queues"], _list_rows(found))],
+            draw=lambda: [make_table(["name server", "broker", ">read", ">write"], _list_rows(found))],
             is_list=True,
             problems=found.problems,
             warnings=_list_differences(found, topic),

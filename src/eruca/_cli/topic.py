@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_place_options, add_topic_argument
@@ -75,17 +76,20 @@ def list_(
       eruca topic list --unused
       eruca topic list --kind retry -o json | jq -r .name
     """
-    if sum((with_settings, unused, kind != TopicKind.NORMAL or cluster is not None)) > 1:
-        raise click.UsageError("--settings, --unused, and --kind or --cluster are mutually exclusive")
+    if unused and (with_settings or kind != TopicKind.NORMAL or cluster is not None):
+        raise click.UsageError("--unused cannot be combined with --settings, --kind or --cluster")
     rows = view.choose_limit(limit)
 
     async def ask(admin: Admin) -> View:
-        if with_settings:
-            return _view_settings(await admin.topics.settings(prefix, limit=rows))
         if unused:
             found = await admin.topics.unused(limit=rows)
             return _view_names(found, "every topic has messages or groups")
         found = await admin.topics.list(prefix, kind=kind, cluster=cluster, limit=rows)
+        if with_settings:
+            names = {row.name for row in found.items}
+            listed = await admin.topics.settings(prefix, limit=view.choose_limit(0))
+            kept = [row for row in listed.items if row.topic in names]
+            return _view_settings(msgspec.structs.replace(listed, items=kept, cut=found.cut))
         what = f"no topic begins with {prefix}" if prefix else "there is no such topic"
         return _view_names(found, f"{what}; `eruca topic create NAME` makes one, --kind all shows all kinds")
 
@@ -97,7 +101,7 @@ def _view_names(listed: Listed[TopicName], empty: str) -> View:
 
 
 def _view_settings(listed: Listed[NamedSettings]) -> View:
-    columns = ["topic", "broker", ">read queues", ">write queues", "permission", "ordered"]
+    columns = ["topic", "broker", ">read", ">write", "perm", "ordered"]
     return view_list(listed, columns, lambda row: (row.topic, row.broker, *_draw_settings(row.settings)), empty=_NONE)
 
 
@@ -144,7 +148,7 @@ def _draw_topic(found: Topic, with_queues: bool) -> Iterable[RenderableType]:
     for queue in found.queues:
         counts[queue.broker] += queue.count
     rows = [(row.broker, row.address, *_draw_settings(row.settings), str(counts[row.broker])) for row in found.brokers]
-    yield make_table(["broker", "address", ">read queues", ">write queues", "permission", "ordered", ">messages"], rows)
+    yield make_table(["broker", "address", ">read", ">write", "perm", "ordered", ">messages"], rows)
     if with_queues:
         columns = ["broker", ">queue", ">begin", ">end", ">messages", "first", "last"]
         yield make_table(columns, [_draw_queue(queue) for queue in found.queues])
@@ -173,6 +177,8 @@ def stats(view: Viewing, topic: str) -> None:
         traffic = await admin.topics.traffic(topic)
         rows = [("stored", row) for row in traffic.stored]
         rows += [(row.key.partition("@")[2], row) for row in traffic.consumed]
+        if not rows:
+            click.echo(f"eruca: topic {topic} was not used since its brokers started", err=True)
         return View(
             value=traffic,
             draw=lambda: [make_table(RATE_COLUMNS, [(who, *draw_rate(row)) for who, row in rows])],
@@ -183,7 +189,7 @@ def stats(view: Viewing, topic: str) -> None:
 
 
 #: The columns of `draw_rate`, after one that says what is counted.
-RATE_COLUMNS = ["", "broker", ">last minute", ">per s", ">last hour", ">per s", ">last day", ">per s"]
+RATE_COLUMNS = ["what", "broker", ">last minute", ">per s", ">last hour", ">per s", ">last day", ">per s"]
 
 
 def draw_rate(row: Rate) -> Sequence[str]:
@@ -253,7 +259,7 @@ def update(change: Changing, **settings: Any) -> None:
     change.apply(lambda admin, dry_run: admin.topics.update(**settings, dry_run=dry_run))
 
 
-_SETTINGS = ("queues", "read_queues", "write_queues", "permission", "ordered", "system_flag")
+_SETTINGS = ("queues", "read_queues", "write_queues", "perm", "ordered", "system_flag")
 
 
 @topic.command()

@@ -17,7 +17,7 @@ import click
 
 from eruca._admin.results import LIMIT
 from eruca._cli.connecting import add_nameserver_option, make_options
-from eruca._cli.output import add_output_option, make_console, make_table, print_document, print_rows
+from eruca._cli.output import add_output_option, make_console, make_table, print_document, print_parts, print_rows
 from eruca._cli.running import handle_signals, run_loop
 from eruca.admin import Admin, Listed, Problem
 from eruca.errors import ErucaError
@@ -258,8 +258,7 @@ def _draw_screen(view: View, pause_s: float) -> None:
     console = make_console()
     with console.capture() as capture:
         if view.value or not view.empty:
-            for part in view.draw():
-                console.print(part)
+            print_parts(console, view.draw())
         for note in _list_notes(view):
             console.print(note)
     command = " ".join(["eruca", *sys.argv[1:]])
