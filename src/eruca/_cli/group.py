@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_group_argument, add_place_options, add_topic_argument
@@ -56,14 +57,16 @@ def list_(view: Viewing, prefix: str, topic: str | None, system: bool, with_sett
       eruca group list --topic orders
       eruca group list bill --settings -o json
     """
-    if with_settings and (topic is not None or system):
-        raise click.UsageError("--settings cannot be combined with --topic or --system")
     rows = view.choose_limit(limit)
 
     async def ask(admin: Admin) -> View:
-        if with_settings:
-            return _view_settings(await admin.groups.settings(prefix, limit=rows))
-        return _view_names(await admin.groups.list(prefix, topic=topic, system=system, limit=rows), topic)
+        found = await admin.groups.list(prefix, topic=topic, system=system, limit=rows)
+        if not with_settings:
+            return _view_names(found, topic)
+        names = {row.name for row in found.items}
+        listed = await admin.groups.settings(prefix, limit=view.choose_limit(0))
+        kept = [row for row in listed.items if row.group in names]
+        return _view_settings(msgspec.structs.replace(listed, items=kept, cut=found.cut))
 
     view.show(ask)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from eruca._cli.output import format_duration, format_time, make_table
+from eruca._cli.output import format_duration, make_table
 from eruca._cli.viewing import View, view_list
 from eruca.admin import Difference, Group, GroupQueue, Listed, Subscribed
 
@@ -67,7 +67,7 @@ def draw_group(found: Group) -> Iterator[RenderableType]:
         yield _draw_queues(found.queues)
     stuck = [queue for queue in found.queues if queue.stuck_on is not None]
     if stuck:
-        yield make_table(["topic", "next of", "message id", "keys", "stored", ">tries"], map(_draw_stuck, stuck))
+        yield make_table(["topic", "next of", "message id", "keys", "tags", ">tries"], map(_draw_stuck, stuck))
 
 
 def _count_owned(found: Group, client_id: str) -> int:
@@ -105,7 +105,7 @@ def _draw_queue(row: GroupQueue) -> tuple[str, ...]:
 def _draw_stuck(row: GroupQueue) -> tuple[str, ...]:
     message = row.stuck_on
     assert message is not None
-    words = (message.message_id, " ".join(message.keys), format_time(message.stored_at))
+    words = (message.message_id, " ".join(message.keys), message.tags)
     return (row.topic, f"{row.broker}:{row.queue}", *words, str(message.tries))
 
 
@@ -117,7 +117,11 @@ def view_differences(listed: Listed[Difference], group: str) -> View:
         for client, found in sorted(row.by_member.items())
     ]
     shown = view_list(
-        listed, [], lambda _: [], empty=f"the members of group {group} do not differ", is_wrong=bool(rows)
+        listed,
+        [],
+        lambda _: [],
+        empty=f"the members of group {group} do not differ, or none is connected",
+        is_wrong=bool(rows),
     )
     tables: Iterable[RenderableType] = [make_table(["topic", "member", "subscription"], rows)]
     return View(
