@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 import click
 
@@ -17,6 +18,8 @@ from eruca._cli.topic import RATE_COLUMNS, draw_rate
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
 from eruca.admin import Admin, Changed, Health, Runtime
 
+# Clocks that differ by less are not worth a number.
+_CLOCK_STEP = timedelta(seconds=2)
 _NONE = "no broker is registered; `eruca broker` starts one, and -n sets the name servers to ask"
 
 
@@ -60,7 +63,7 @@ def list_(view: Viewing, cluster: str | None, limit: int | None) -> None:
 
     async def ask(admin: Admin) -> View:
         listed = await admin.brokers.health(cluster=cluster, limit=view.choose_limit(limit))
-        columns = ["cluster", "broker", ">id", "address", "version", ">answer", ">log disk", ">clock", "problem"]
+        columns = ["broker", ">id", "address", "version", ">answer", ">disk", ">clock", "problem"]
         silent = any(not row.answers for row in listed.items)
         return view_list(listed, columns, _draw_health, empty=_NONE, is_wrong=silent or not listed.items)
 
@@ -70,8 +73,15 @@ def list_(view: Viewing, cluster: str | None, limit: int | None) -> None:
 def _draw_health(row: Health) -> tuple[str, ...]:
     disk = "-" if row.log_disk_ratio is None else f"{100 * row.log_disk_ratio:.0f}%"
     version = " ".join(word for word in (row.kind, row.version) if word) or "-"
-    times = (format_duration(row.round_trip), disk, format_duration(row.clock_ahead))
-    return (row.cluster, row.broker, str(row.broker_id), row.address, version, *times, row.problem)
+    times = (format_duration(row.round_trip), disk, _say_clock(row.clock_ahead))
+    return (row.broker, str(row.broker_id), row.address, version, *times, row.problem)
+
+
+def _say_clock(ahead: timedelta | None) -> str:
+    if ahead is None:
+        return "-"
+    # Brokers of other makes report whole seconds.
+    return "right" if abs(ahead) < _CLOCK_STEP else format_duration(ahead)
 
 
 @broker.command()
@@ -293,9 +303,13 @@ def permission(change: Changing, broker: str, permission: str) -> None:
         change.apply(
             lambda admin, dry_run: admin.brokers.wipe_write_permission(broker, dry_run=dry_run),
             f"Make all topics of {broker} read-only?",
+            label="topics that producers may write to",
         )
     else:
-        change.apply(lambda admin, dry_run: admin.brokers.add_write_permission(broker, dry_run=dry_run))
+        change.apply(
+            lambda admin, dry_run: admin.brokers.add_write_permission(broker, dry_run=dry_run),
+            label="topics that producers may write to",
+        )
 
 
 @broker.command()
@@ -324,7 +338,7 @@ def clean(change: Changing, what: str, broker: str | None, cluster: str | None) 
         return await call(broker, cluster=cluster, dry_run=dry_run)
 
     where = broker or (f"the brokers of {cluster}" if cluster else "all brokers")
-    change.apply(work, f"Delete {_CLEANED[what]} on {where}?")
+    change.apply(work, f"Delete {_CLEANED[what]} on {where}?", label=_CLEANED[what])
 
 
 _CLEANED = {

@@ -32,23 +32,23 @@ class Changing:
         self.dry_run = dry_run
         self._yes = yes
 
-    def apply(self, work: Work, question: str = "") -> None:
-        """Do it and show the outcome. With a question, show what would change and ask first."""
-        if question and not self.dry_run and not self._yes:
-            self._ask(work, question)
-        self._show(self._call(work, self.dry_run))
+    def apply(self, work: Work, question: str = "", *, label: str = "") -> None:
+        """Do it and show the outcome. With a question, show what would change and ask first.
 
-    def _ask(self, work: Work, question: str) -> None:
-        require_answerable(question)
-        print_parts(make_console(to_stderr=True), draw_changes(self._call(work, True)))
-        confirm(question, yes=False)
+        `label` says what changes; otherwise the table has the name of the topic, group or option.
+        """
+        if question and not self.dry_run and not self._yes:
+            require_answerable(question)
+            print_parts(make_console(to_stderr=True), draw_changes(self._call(work, True), label))
+            confirm(question, yes=False)
+        self._show(self._call(work, self.dry_run), label)
 
     def _call(self, work: Work, dry_run: bool) -> Changed[Any] | Moved:
         return operate(self._nameservers, lambda admin: work(admin, dry_run))
 
-    def _show(self, result: Changed[Any] | Moved) -> None:
+    def _show(self, result: Changed[Any] | Moved, label: str) -> None:
         undo = [] if self.dry_run else write_undo(result.undo)
-        print_document(to_plain(result) | {"undo": undo}, self._output, lambda: draw_changes(result))
+        print_document(to_plain(result) | {"undo": undo}, self._output, lambda: draw_changes(result, label))
         if self._output == "table":
             for command in undo:
                 click.echo(f"undo: {command}")
@@ -89,12 +89,12 @@ def list_outcomes(result: Changed[Any] | Moved) -> list[str]:
     return [row.outcome for row in (result.moves if isinstance(result, Moved) else result.changes)]
 
 
-def draw_changes(result: Changed[Any] | Moved) -> Iterable[RenderableType]:
+def draw_changes(result: Changed[Any] | Moved, label: str = "") -> Iterable[RenderableType]:
     """Return the table of changes: one row per server, or per queue."""
     if isinstance(result, Moved):
         return [draw_moves(result)]
     rows = [(change.where, change.outcome, describe_change(change), change.reason) for change in result.changes]
-    return [_drop_empty(["on", "outcome", result.name, "reason"], rows)]
+    return [_drop_empty(["on", "outcome", label or result.name, "reason"], rows)]
 
 
 def draw_moves(moved: Moved) -> RenderableType:

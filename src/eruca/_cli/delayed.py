@@ -45,7 +45,7 @@ def list_(view: Viewing, topic: str | None, broker: str | None, limit: int | Non
 
     async def ask(admin: Admin) -> View:
         listed = await admin.delayed.list(topic=topic, broker=broker, limit=view.choose_limit(limit))
-        columns = ["due", "topic", "message id", "keys", "tags", ">level", "broker"]
+        columns = ["due", "topic", "message id", "keys", "tags", ">level"]
         return view_list(listed, columns, _draw_delayed, empty="no message waits for its time")
 
     view.show(ask)
@@ -53,7 +53,7 @@ def list_(view: Viewing, topic: str | None, broker: str | None, limit: int | Non
 
 def _draw_delayed(row: Delayed) -> tuple[str, ...]:
     words = (row.topic, row.message_id, " ".join(row.keys), row.tags)
-    return (format_time(row.due_at), *words, str(row.level) if row.level else "timer", row.broker)
+    return (format_time(row.due_at), *words, str(row.level) if row.level else "timer")
 
 
 @delayed.command()

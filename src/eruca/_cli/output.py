@@ -28,7 +28,12 @@ Row = TypeVar("Row")
 _PIPED_WIDTH = 200
 # Rows of one table: column widths need all of them in memory.
 _TABLE_ROWS = 500
-_WHOLE_COLUMNS = frozenset({"message id", "offset id"})
+_WHOLE_COLUMNS = frozenset({"message id", "offset id", "address"})
+# Columns up to this width are not wrapped either, if a terminal has room for them and some for each of the others.
+_NARROW = 12
+_ROOM = 80
+_SQUEEZED = 8
+_GAP = 3
 
 
 def add_output_option(function: Function) -> Function:
@@ -120,14 +125,35 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], tit
         show_edge=False,
         pad_edge=False,
     )
-    for column in columns:
-        right = column.startswith(">")
-        # Ids stay whole as long as another column can be narrower: people copy them.
-        whole = column in _WHOLE_COLUMNS
-        table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold", no_wrap=whole)
-    for row in rows:
-        table.add_row(*[cell if isinstance(cell, Text) else Text(show_safely(cell)) for cell in row])
+    cells = [[cell if isinstance(cell, Text) else Text(show_safely(cell)) for cell in row] for row in rows]
+    whole = _choose_whole(columns, cells)
+    for number, column in enumerate(columns):
+        table.add_column(
+            column.removeprefix(">"),
+            justify="right" if column.startswith(">") else "left",
+            overflow="fold",
+            no_wrap=number in whole,
+        )
+    for row in cells:
+        table.add_row(*row)
     return table
+
+
+def _choose_whole(columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> set[int]:
+    """Return the columns that are not wrapped: ids, which people copy, then the narrowest.
+
+    As many as leave some room for the others in a terminal: what is not wrapped may be cut off.
+    """
+    widths = [max([len(column), *[row[number].cell_len for row in rows]]) for number, column in enumerate(columns)]
+    order = sorted(range(len(columns)), key=lambda number: (columns[number] not in _WHOLE_COLUMNS, widths[number]))
+    whole: set[int] = set()
+    room = _ROOM - sum(min(width, _SQUEEZED) + _GAP for width in widths)
+    for number in order:
+        room -= max(0, widths[number] - _SQUEEZED)
+        if room < 0 or (widths[number] > _NARROW and columns[number] not in _WHOLE_COLUMNS):
+            break
+        whole.add(number)
+    return whole
 
 
 def show_safely(text: str) -> str:
