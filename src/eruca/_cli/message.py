@@ -18,7 +18,7 @@ from eruca._cli.output import add_output_option, format_bytes, format_duration, 
 from eruca._cli.tail import parse_place
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list, view_stream
 from eruca.admin import Admin, Consumed, Listed, QueueRow, StoredMessage, TraceRow, Track
-from eruca.errors import ConfigError
+from eruca.errors import ConfigError, NoRoute
 
 _SHOWN_MAX = 100
 # The number of messages with one key or id that a search returns at most, if all are wanted.
@@ -36,7 +36,7 @@ def message() -> None:
     Examples:
       eruca message find orders --key order-7
       eruca message find orders --from-time 2026-11-15T07:00:00
-      eruca message show orders 7F000001000026A2...    properties and body
+      eruca message show 7F00000100002A9F...           properties and body
       eruca message consumers 7F00000100002A9F...      who consumed it
       eruca message trace 7F000001000026A2...          what clients traced
     """
@@ -146,16 +146,18 @@ async def _view_read(messages: AsyncIterator[StoredMessage], view: Viewing, limi
 
 
 @message.command()
-@click.argument("topic", required=False, shell_complete=suggest_topics)
 @click.argument("name", metavar="ID")
+@click.option("-t", "--topic", shell_complete=suggest_topics, help="The topic, if ID is a message id.")
 @add_view_options
-def show(view: Viewing, topic: str | None, name: str) -> None:
-    """Show one message with its properties and its body. ID is an offset id, or with TOPIC a message id.
+def show(view: Viewing, name: str, topic: str | None) -> None:
+    """Show one message with its properties and its body. ID is an offset id, or with --topic a message id.
+
+    Of several messages with one id, as after a retry, the newest is shown.
 
     \b
     Examples:
       eruca message show 7F00000100002A9F0000000000000123
-      eruca message show orders 7F000001000026A20000000000000000
+      eruca message show 7F000001000026A20000000000000000 --topic orders
       eruca message show 7F00000100002A9F0000000000000123 -o json |
           jq -r .body_base64 | base64 -d
     """
@@ -260,7 +262,12 @@ def trace(view: Viewing, name: str, trace_topic: str | None, limit: int | None) 
     """
 
     async def ask(admin: Admin) -> View:
-        listed = await admin.messages.trace(name, trace_topic=trace_topic, limit=limit or _FOUND_MAX)
+        try:
+            listed = await admin.messages.trace(name, trace_topic=trace_topic, limit=limit or _FOUND_MAX)
+        except NoRoute:
+            if trace_topic is not None:
+                raise
+            listed = Listed(items=[])  # nobody has ever traced anything
         columns = ["at", "step", "group", "client", "store", ">took", "succeeded", ">tries"]
         empty = f"nothing was traced about {name}; do its clients trace?"
         return view_list(listed, columns, _draw_step, empty=empty, is_wrong=not listed.items)

@@ -224,7 +224,7 @@ class _Tail:
         if not queues:
             raise NoRoute(
                 f"topic {wish.topic} has no queue that can be read",
-                hint="its brokers are down (eruca cluster list shows them), or its permission forbids reading",
+                hint="its brokers are down (eruca cluster list), or its permission forbids reading (eruca topic show)",
             )
         chosen = [queue for queue in queues if wish.has_queue(queue)]
         if not chosen:

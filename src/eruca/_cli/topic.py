@@ -48,8 +48,8 @@ topic.add_command(order)
 @click.argument("prefix", default="", shell_complete=suggest_topics)
 @click.option(
     "--kind",
-    type=click.Choice([*TopicKind, "all"]),
-    default=TopicKind.NORMAL,
+    type=click.Choice([*[str(kind) for kind in TopicKind], "all"]),
+    default=str(TopicKind.NORMAL),
     show_default=True,
     help="What the topics are for: of applications, retries or dead letters of groups, or of the brokers.",
 )
@@ -259,7 +259,7 @@ def update(change: Changing, **settings: Any) -> None:
     change.apply(lambda admin, dry_run: admin.topics.update(**settings, dry_run=dry_run))
 
 
-_SETTINGS = ("queues", "read_queues", "write_queues", "perm", "ordered", "system_flag")
+_SETTINGS = ("queues", "read_queues", "write_queues", "permission", "ordered", "system_flag")
 
 
 @topic.command()
