@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from eruca._cli.main import main
 from eruca._client.accountfile import read_account_file
 from tests.integration.cli.commands import Commands
 from tests.integration.cli.upprocess import Up, choose_ports, run_eruca
@@ -39,9 +41,8 @@ def test_an_account_is_made_with_a_new_secret_and_used(guarded: Commands, place:
     file = place / "shop.yml"
     planned = guarded.document("acl", "create", "shop-front", "--new-secret", str(file), "--dry-run")
     assert planned["changes"][0]["outcome"] == "planned" and not file.exists()
-    result = guarded.run(
-        "acl", "create", "shop-front", "--new-secret", str(file), "-t", "orders=PUB|SUB", "-g", "billing=SUB"
-    )
+    rights = ["--topic", "orders=PUB|SUB", "--group", "billing=SUB"]
+    result = guarded.run("acl", "create", "shop-front", "--new-secret", str(file), *rights)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     account = read_account_file(file)
     assert account.access_key == "shop-front" and account.secret_key not in result.output
@@ -49,7 +50,8 @@ def test_an_account_is_made_with_a_new_secret_and_used(guarded: Commands, place:
     assert (row["topics"], row["groups"], row["admin"]) == ({"orders": "PUB|SUB"}, {"billing": "SUB"}, False)
     guarded.run("topic", "create", "orders")
     theirs = Commands(guarded.nameserver, "--account", str(file))
-    assert theirs.rows("send", "orders", "signed")[0]["status"] == "STORED"
+    send = ["send", "orders", "signed", "-n", theirs.nameserver, "--account", str(file)]
+    guarded.wait_until(lambda: CliRunner().invoke(main, send).exit_code == 0, "the name server knows the account")
     refused = theirs.run("topic", "create", "bills", code=1)
     assert "admin: true" in refused.output
     again = guarded.run("acl", "create", "shop-front", "--new-secret", str(file), code=1)
