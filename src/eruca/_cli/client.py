@@ -12,6 +12,7 @@ from eruca._cli.completing import suggest_brokers
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import format_duration, format_time, make_table
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca._ground.printable import show_safely
 from eruca.admin import Admin, ClientOffset, HeldQueue, ProducerClient, RunningInfo, TopicPace
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def stack(view: Viewing, group: str, client_id: str) -> None:
         from rich.text import Text
 
         text = await admin.clients.stack(group, client_id)
-        return View(value={"client_id": client_id, "stack": text}, draw=lambda: [Text(text)])
+        return View(value={"client_id": client_id, "stack": text}, draw=lambda: [Text(show_safely(text, keep="\n\t"))])
 
     view.show(ask)
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from eruca._admin.storedmessages import make_row
-from eruca._cli.output import format_bytes, format_time, make_table, show_safely
+from eruca._cli.output import format_bytes, format_time, make_table
 from eruca._client.produce.outgoing import Receipt
+from eruca._ground.printable import show_safely
 from eruca._wire.ids import decode_offset_id
 from eruca._wire.properties import split_keys
 from eruca.admin import StoredMessage
@@ -78,7 +79,7 @@ def write_line(message: StoredMessage) -> str:
         notes.append(f"tags={message.tags}")
     if message.keys:
         notes.append(f"keys={' '.join(message.keys)}")
-    return show_safely("  ".join([head, *notes, say_body(message.body)]))
+    return show_safely("  ".join([head, *notes, say_body(message.body)]), keep="\n")
 
 
 def name_place(message: StoredMessage) -> str:

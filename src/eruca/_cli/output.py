@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
+from eruca._ground.printable import show_safely
 from eruca._ground.times import from_epoch_ms, to_epoch_ms
 
 # rich is imported where it is used: commands that print plain lines or JSON start faster without it.
@@ -125,7 +126,7 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], tit
         show_edge=False,
         pad_edge=False,
     )
-    cells = [[cell if isinstance(cell, Text) else Text(show_safely(cell)) for cell in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(show_safely(cell, keep="\n")) for cell in row] for row in rows]
     whole = _choose_whole(columns, cells)
     for number, column in enumerate(columns):
         table.add_column(
@@ -154,11 +155,6 @@ def _choose_whole(columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> set
             break
         whole.add(number)
     return whole
-
-
-def show_safely(text: str) -> str:
-    """Return text with visible control characters: what others sent must not control the terminal."""
-    return "".join([c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text])
 
 
 def format_time(time: datetime | int | None) -> str:

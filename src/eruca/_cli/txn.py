@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from eruca._admin.transactiontable import count_log_bytes, read_store
+from eruca._admin.transactionstore import count_log_bytes, read_store
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
 from eruca._cli.changing import add_dry_run_option
 from eruca._cli.connecting import add_nameserver_option

@@ -19,6 +19,7 @@ from eruca._admin.results import LIMIT
 from eruca._cli.connecting import add_nameserver_option, make_options
 from eruca._cli.output import add_output_option, make_console, make_table, print_document, print_parts, print_rows
 from eruca._cli.running import handle_signals, run_loop
+from eruca._ground.printable import show_safely
 from eruca.admin import Admin, Listed, Problem
 from eruca.errors import ErucaError
 
@@ -165,7 +166,7 @@ class Viewing:
                 view = await ask(admin)
             except ErucaError as error:
                 # A server that restarts must not end the command.
-                click.echo(f"eruca: {error}; trying again", err=True)
+                click.echo(f"eruca: {show_safely(str(error))}; trying again", err=True)
             else:
                 if on_screen:
                     _draw_screen(view, pause_s)
@@ -233,7 +234,7 @@ def print_view(view: View, output: str) -> None:
     elif view.value or not (view.is_list and view.empty):
         print_document(view.value, output, view.draw)
     for note in _list_notes(view):
-        click.echo(f"eruca: {note}", err=True)
+        click.echo(f"eruca: {show_safely(note)}", err=True)
 
 
 def _list_notes(view: View) -> Iterator[str]:
@@ -260,7 +261,7 @@ def _draw_screen(view: View, pause_s: float) -> None:
         if view.value or not view.empty:
             print_parts(console, view.draw())
         for note in _list_notes(view):
-            console.print(note)
+            console.print(show_safely(note), markup=False)
     command = " ".join(["eruca", *sys.argv[1:]])
     head = f"{datetime.now():%H:%M:%S}  every {pause_s:g} s: {command}"
     room = shutil.get_terminal_size()

@@ -66,7 +66,7 @@ class Commands:
         for word in words:
             found = command.get_command(None, word) if hasattr(command, "get_command") else None
             command = found or command
-        return ["--yes"] if any("--yes" in parameter.opts for parameter in command.params) else []
+        return ["--yes"] if "--yes" in [flag for parameter in command.params for flag in parameter.opts] else []
 
     def check_change(self, look: Callable[[], Any], *arguments: str) -> dict[str, Any]:
         """A change: a dry run changes nothing, the command does, and its undo restores what was before."""

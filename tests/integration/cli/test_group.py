@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from eruca._cli.main import main
-from eruca._client.message import Message
-from eruca.sync import Consumer, Producer
+from eruca.sync import Consumer, Message, Producer
 from tests.integration.admin.staging import send, stage
 from tests.integration.broker.conftest import allow_new_files
 from tests.integration.cli.commands import Commands
