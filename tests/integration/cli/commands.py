@@ -72,7 +72,8 @@ class Commands:
         """A change: a dry run changes nothing, the command does, and its undo restores what was before."""
         before = look()
         planned = self.document(*arguments, "--dry-run")
-        assert {row["outcome"] for row in planned.get("changes", planned.get("moves"))} <= {"planned", "unchanged"}
+        rows = planned["changes"] if "changes" in planned else planned["moves"]
+        assert {row["outcome"] for row in rows} <= {"planned", "unchanged"}
         assert planned["undo"] == []
         assert look() == before
         changed = self.change(*arguments)
