@@ -285,10 +285,11 @@ def update(change: Changing, **settings: Any) -> None:
 @click.option(
     "--topics/--keep-topics", default=True, show_default=True, help="Also its retry topic and its dead letters."
 )
+@click.option("--force", is_flag=True, help="Also while members are connected; they create it again.")
 @add_place_options
 @add_change_options(asks=True)
 def delete(change: Changing, group: str, **how: Any) -> None:
-    """Delete GROUP: settings, offsets, messages to try again and dead letters. No member may be connected.
+    """Delete GROUP: its settings, offsets, messages to try again and dead letters. No member may be connected.
 
     The messages of the topics it consumed stay. A member that connects later creates the group again, and starts as a
     new one does.
