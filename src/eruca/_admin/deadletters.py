@@ -169,7 +169,7 @@ async def _read(connection: Connection, group: str, wanted: Wanted = ALL) -> Asy
             raise RequestRefused(
                 error.code,
                 error.remark,
-                hint=f"old Java brokers create {queue.topic} without permission to read: set its permission to 6",
+                hint=f"old Java brokers create it without permission to read: eruca topic permission {queue.topic} RW",
             ) from error
 
 

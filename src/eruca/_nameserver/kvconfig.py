@@ -85,7 +85,7 @@ class KVConfig:
             count_refused("maxKVConfigBytes")
             text = f"KV config: {namespace} {key} cannot be set: {self._bytes} bytes are used (maxKVConfigBytes={most})"
             self._reporter.report("full", text)
-            raise TableFull(text, hint="delete unused values")
+            raise TableFull(text, hint="eruca nameserver kv delete removes a value")
         self._bytes += grown
         values[key] = value
         self._table[namespace] = values

@@ -332,6 +332,7 @@ class Routes:
     async def _explain_missing(self, topic: str) -> NoRoute:
         """Find out why a topic has no route, so that the error can say what to do about it."""
         hints = []
+        automatic = True
         server = self._current
         try:
             server, answer = await self.ask_nameserver(
@@ -343,13 +344,18 @@ class Routes:
             names = None
         if names is not None:
             if not names:
-                hints.append("no broker is registered with it")
+                hints.append(f"no broker is registered with it: eruca broker -n {server} starts one")
             elif TEMPLATE_TOPIC not in names:
-                hints.append("its brokers do not create topics automatically: set autoCreateTopicEnable=true on one")
+                hints.append("its brokers do not create topics automatically")
+                automatic = False
             near = difflib.get_close_matches(topic, names[:_NAMES_COMPARED], _NAMES_SHOWN)
             if near:
                 hints.append(f"did you mean {' or '.join(near)}?")
-        hints.append(f"the first message to it creates it: eruca send -n {server} {topic} BODY")
+        create = f"eruca topic create -n {server} {topic}"
+        if automatic:
+            hints.append(f"the first message to it creates it: eruca send -n {server} {topic} BODY, or {create}")
+        else:
+            hints.append(f"{create} creates it")
         what = "has no route anymore" if topic in self._routes else "has no route"
         error = NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
         # Without a broker, or with one that registered meanwhile, the next answer may differ.
