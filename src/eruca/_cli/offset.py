@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import click
 
@@ -14,13 +13,12 @@ from eruca._admin.offsets import Move, Moved
 from eruca._admin.progress import QueueProgress
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate
 from eruca._cli.connecting import add_nameserver_option
-from eruca._cli.output import add_output_option, format_time, parse_time, print_rows
+from eruca._cli.output import add_output_option, format_time, print_rows
 from eruca._client.group.settings import Start
+from eruca._ground.times import read_moment
 from eruca._wire.names import check_group, check_topic
-from eruca.errors import NoRoute
+from eruca.errors import ConfigError, NoRoute
 
-_AGO = re.compile(r"-(\d{1,9})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _COLUMNS = ["topic", "broker", ">queue", ">before", ">after", "outcome", "reason"]
 
 
@@ -42,19 +40,10 @@ def offset() -> None:
 
 def parse_moment(text: str) -> Start:
     """Read a target: `earliest`, `latest`, `now`, `-2h` (ago) or a time."""
-    if text == "earliest":
-        return "earliest"
-    if text in ("latest", "now"):
-        return "latest"
-    if match := _AGO.fullmatch(text):
-        try:
-            return datetime.now(UTC) - timedelta(**{_UNITS[match[2]]: int(match[1])})
-        except OverflowError:
-            return "earliest"
-    moment = parse_time(text)
-    if moment < datetime.fromtimestamp(0, UTC):
-        raise click.BadParameter(f"{text!r} is before 1970")
-    return moment
+    try:
+        return read_moment(text)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @offset.command()
