@@ -13,6 +13,8 @@ from eruca._admin.clients import ClientOffset, Clients, HeldQueue, ProducerClien
 from eruca._admin.cluster import Cluster, ClusterRow
 from eruca._admin.deadletters import DeadLetters, GroupLetters, Journal, Resent, Wanted
 from eruca._admin.delayed import Cancelled, Delayed, DelayedMessages, LevelProgress
+from eruca._admin.doctor.examination import Doctor
+from eruca._admin.doctor.findings import Examination, Finding, Limits, Rules, Severity
 from eruca._admin.groups import (
     Difference,
     Group,
@@ -72,6 +74,9 @@ __all__ = [
     "DelayedMessages",
     "Difference",
     "DivergedRow",
+    "Doctor",
+    "Examination",
+    "Finding",
     "Group",
     "GroupLag",
     "GroupLetters",
@@ -88,6 +93,7 @@ __all__ = [
     "KeyValue",
     "Lag",
     "LevelProgress",
+    "Limits",
     "Listed",
     "Member",
     "Messages",
@@ -110,12 +116,14 @@ __all__ = [
     "Resent",
     "RouteBroker",
     "Routes",
+    "Rules",
     "RunningInfo",
     "Runtime",
     "SavedOffset",
     "SavedOffsets",
     "ServerConfig",
     "ServerRoute",
+    "Severity",
     "State",
     "StoredMessage",
     "Subscribed",

@@ -185,7 +185,9 @@ class Changing:
                 hint="start it with `eruca mcp --allow-changes`, or run the command of the plan",
             )
 
-    async def _plan(self, what: str, target: str, words: list[str], deed: Deed, is_same: Comparison | None = None) -> str:
+    async def _plan(
+        self, what: str, target: str, words: list[str], deed: Deed, is_same: Comparison | None = None
+    ) -> str:
         return self._show(await self._make(what, target, words, deed, is_same))
 
     async def _make(

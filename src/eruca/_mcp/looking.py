@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from eruca._admin.admin import Admin
+from eruca._admin.deadletters import Wanted
 from eruca._admin.doctor.findings import Limits, Severity
 from eruca._admin.messages import StoredMessage
 from eruca._admin.results import Listed
-from eruca._admin.deadletters import Wanted
 from eruca._ground.times import parse_time
 from eruca._mcp.bounds import write_answer
 from eruca.errors import ConfigError
@@ -73,8 +73,8 @@ class Looking:
         )
 
     async def doctor(self, at_least: str = "info") -> str:
-        """Look for everything that is wrong with the cluster: findings with severity (info, warning, critical), evidence
-        and what to do. Takes a few seconds. `at_least`: only findings as bad as this."""
+        """Look for all that is wrong with the cluster: findings with severity (info, warning, critical), evidence and
+        what to do. Takes a few seconds. `at_least`: only findings as bad as this."""
         if at_least not in list(Severity):
             raise ConfigError(f"at_least={at_least!r}: expected info, warning or critical")
         found = await self._admin.doctor.examine(limits=_DOCTOR)
@@ -130,7 +130,7 @@ class Looking:
         return write_answer({"topics": [row.name for row in found.items]}, _note(found))
 
     async def topic(self, topic: str) -> str:
-        """One topic: settings on each broker, the ends of its queues, its groups, and messages per second in and out."""
+        """One topic: settings on each broker, ends of its queues, groups, and messages per second in and out."""
         found = await self._admin.topics.show(topic, limit=_ROWS_MAX)
         traffic = await self._admin.topics.traffic(topic)
         rates = {
@@ -197,7 +197,10 @@ class Looking:
             return write_answer({"queues": []}, notes or ["no group has a backlog"])
         found = await self._admin.offsets.lag(names, [topic] if topic else ())
         rows = sorted((row for row in found.items if row.behind or group), key=lambda row: -row.behind)
-        whole = {"messages": sum(row.behind for row in rows), "longest_wait_ms": max([row.behind_ms for row in rows] or [0])}
+        whole = {
+            "messages": sum(row.behind for row in rows),
+            "longest_wait_ms": max([row.behind_ms for row in rows] or [0]),
+        }
         return write_answer({**whole, "queues": rows}, [*_note(found), *notes])
 
     async def _sum_lag(self, prefix: str, topic: str = "") -> tuple[list[dict[str, Any]], list[str]]:

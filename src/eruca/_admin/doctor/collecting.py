@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eruca._admin.brokers import GroupProgress
+from eruca._admin.deadletters import GroupLetters
 from eruca._admin.doctor.findings import Limits
 from eruca._admin.doctor.picture import Picture
 from eruca._admin.groups import Difference, Group
@@ -25,6 +26,8 @@ Result = TypeVar("Result")
 _ERUCA = "eruca"
 # Groups that are looked at in detail at the same time.
 _AT_ONCE = 8
+# Topics of one group whose settings are read.
+_TOPICS_OF_GROUP = 100
 
 
 class Collecting:
@@ -38,10 +41,8 @@ class Collecting:
 
     async def collect(self) -> Picture:
         """Return a picture: two looks at the offsets, and everything else in between."""
-        loop = asyncio.get_running_loop()
         limits, admin = self._limits, self._admin
-        first_at = loop.time()
-        second = asyncio.create_task(self._look_closely(first_at))
+        second = asyncio.create_task(self._look_closely())
         health, runtime, configs, members, slaves = await asyncio.gather(
             self._list("health", admin.brokers.health()),
             self._list("runtime", admin.brokers.runtime()),
@@ -82,12 +83,57 @@ class Collecting:
         picture.differences.update(await self._compare_subscriptions(picture))
         return picture
 
+    async def collect_group(self, name: str) -> tuple[Picture, Group]:
+        """Return a picture of one group, and the group at the second look. Raises NoRoute if no broker knows it."""
+        loop, admin = asyncio.get_running_loop(), self._admin
+        first_at = loop.time()
+        first = await admin.groups.show(name)
+        backlog = [
+            GroupProgress(
+                group=name,
+                topic=row.topic,
+                broker=row.broker,
+                queue=row.queue,
+                offset=row.offset or 0,
+                end=row.end,
+                lag=row.lag,
+                consumed_at=row.consumed_at,
+            )
+            for row in first.queues
+            if row.lag
+        ]
+        connections, configs = await asyncio.gather(
+            self._list("members", admin.groups.connections([name])),
+            self._list("configuration", admin.brokers.config()),
+        )
+        names = sorted({row.topic for row in first.queues})[:_TOPICS_OF_GROUP]
+        settings = [await self._list("topics", admin.topics.settings(topic)) for topic in names]
+        await asyncio.sleep(max(0.0, self._limits.sample - (loop.time() - first_at)))
+        between = loop.time() - first_at
+        second = await admin.groups.show(name)
+        picture = Picture(
+            at=datetime.now(UTC),
+            configs=configs,
+            topics=[row for rows, topic in zip(settings, names, strict=True) for row in rows if row.topic == topic],
+            connections=connections,
+            backlog=backlog,
+            groups=[second],
+            between=between,
+            differences={name: second.differences},
+            letters=[GroupLetters(group=name, count=second.dead_letters)],
+            problems=[*self._problems, *second.problems],
+            left_out=self._left_out,
+        )
+        return picture, second
+
     # -- groups ------------------------------------------------------------------------------------------------------
 
-    async def _look_closely(self, first_at: float) -> tuple[list[GroupProgress], list[Group], float]:
+    async def _look_closely(self) -> tuple[list[GroupProgress], list[Group], float]:
         """Return all queues with a backlog, and the groups with the largest or oldest, a moment later."""
         limits, loop = self._limits, asyncio.get_running_loop()
-        backlog = await self._list("progress of groups", self._admin.brokers.consume_stats(lag_min=1, limit=limits.queues))
+        backlog = await self._list(
+            "progress of groups", self._admin.brokers.consume_stats(lag_min=1, limit=limits.queues)
+        )
         first_at = loop.time()
         chosen, others = choose_groups(backlog, limits.groups_closely)
         if others:
@@ -119,7 +165,9 @@ class Collecting:
         wanted = sorted(reported & picture.connected.keys()) + sorted(set(several) - reported)
         chosen = wanted[: self._limits.groups_compared]
         if len(wanted) > len(chosen):
-            self._left_out.append(f"compared the subscriptions of {len(chosen)} of {len(wanted)} groups on Java brokers")
+            self._left_out.append(
+                f"compared the subscriptions of {len(chosen)} of {len(wanted)} groups on Java brokers"
+            )
         found = await self._map("subscriptions", chosen, self._admin.groups.differences)
         return {name: rows.items for name, rows in zip(chosen, found, strict=True) if rows is not None}
 

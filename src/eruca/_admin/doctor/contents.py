@@ -31,7 +31,7 @@ def check_deleted_unread(picture: Picture, rules: Rules) -> Iterator[Finding]:
         yield Finding(
             id="unread-deleted",
             severity=Severity.CRITICAL,
-            what=f"{lost:,} messages were deleted before the group consumed them, for example in {name_queue(gone[0])}.",
+            what=f"{lost:,} messages were deleted before the group consumed them: {name_queue(gone[0])}.",
             where=name_group(group.name),
             evidence={"deleted_messages": lost, "queues": len(gone), "offset": gone[0].offset, "begin": gone[0].begin},
             advice="They cannot be brought back from this broker; look for an archive. Keep messages for longer, or"

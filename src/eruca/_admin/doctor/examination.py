@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from eruca._admin.doctor.checks import find_all
 from eruca._admin.doctor.collecting import Collecting
 from eruca._admin.doctor.findings import Examination, Limits, Rules
 from eruca._admin.doctor.picture import Picture
+from eruca._admin.groups import Group
 
 if TYPE_CHECKING:
     from eruca._admin.admin import Admin
@@ -29,16 +29,27 @@ class Doctor:
 
         Offsets of groups are read twice, `limits.sample` seconds apart. What was not looked at is in `left_out`.
         """
-        begun_at, begun = datetime.now(UTC), time.monotonic()
-        picture = await Collecting(self._admin, limits).collect()
-        findings, more = find_all(picture, rules, limits)
-        return Examination(
-            at=begun_at,
-            seconds=round(time.monotonic() - begun, 3),
-            looked_at=count_parts(picture),
-            findings=findings,
-            left_out=[*picture.left_out, *more],
-        )
+        begun = time.monotonic()
+        return _examine(await Collecting(self._admin, limits).collect(), begun, rules, limits)
+
+    async def examine_group(
+        self, group: str, *, rules: Rules = _RULES, limits: Limits = _LIMITS
+    ) -> tuple[Examination, Group]:
+        """Look at one group only, and return it too: why is it behind? Raises NoRoute if no broker knows it."""
+        begun = time.monotonic()
+        picture, found = await Collecting(self._admin, limits).collect_group(group)
+        return _examine(picture, begun, rules, limits), found
+
+
+def _examine(picture: Picture, begun: float, rules: Rules, limits: Limits) -> Examination:
+    findings, more = find_all(picture, rules, limits)
+    return Examination(
+        at=picture.at,
+        seconds=round(time.monotonic() - begun, 3),
+        looked_at=count_parts(picture),
+        findings=findings,
+        left_out=[*picture.left_out, *more],
+    )
 
 
 def count_parts(picture: Picture) -> dict[str, int]:

@@ -62,7 +62,9 @@ def check_stuck(picture: Picture, rules: Rules) -> Iterator[Finding]:
             advice="See what the owner is doing: a handler that never returns, or one that always fails in order."
             if worst.owner
             else "No member reports that it has the queue; see what the members are doing.",
-            command=f"eruca group stack {group.name} {worst.owner}" if worst.owner else f"eruca group show {group.name}",
+            command=f"eruca client stack {group.name} {worst.owner}"
+            if worst.owner
+            else f"eruca group show {group.name}",
         )
 
 
@@ -179,7 +181,7 @@ def check_uneven_members(picture: Picture, rules: Rules) -> Iterator[Finding]:
                     what=f"Member {most} has {high} queues of {topic}, another has {low}.",
                     where=name_group(group.name),
                     evidence={"members": len(owners), "most": high, "fewest": low},
-                    advice="Right for strategies such as consistent hashing. Otherwise members differ in their strategy.",
+                    advice="Strategies may do this, such as consistent hashing. Otherwise members use different ones.",
                     command=f"eruca group show {group.name} --topic {topic}",
                 )
 

@@ -42,7 +42,7 @@ def check_brokers_answer(picture: Picture, rules: Rules) -> Iterator[Finding]:
                 what=f"The {'master' if is_master else 'slave'} is registered, but does not answer: {row.problem}",
                 where=name_broker(row.broker, row.address),
                 evidence={"broker_id": row.broker_id},
-                advice="Start it, or look at its log. A name server forgets a broker two minutes after its last sign.",
+                advice="Start it, or look at its log. Name servers forget it two minutes after its last registration.",
                 command=f"eruca cluster replicas {row.broker}",
             )
 
@@ -209,7 +209,9 @@ def check_clocks(picture: Picture, rules: Rules) -> Iterator[Finding]:
     off = [row for row in known if abs(_find_ahead(row)) > rules.clock]
     for row in off:
         ahead = _find_ahead(row)
-        ours = " All brokers differ alike, so the clock of this machine may be wrong." if _is_alike(known, rules) else ""
+        ours = (
+            " All brokers differ alike, so the clock of this machine may be wrong." if _is_alike(known, rules) else ""
+        )
         yield Finding(
             id="clock-apart",
             severity=Severity.CRITICAL if abs(ahead) > rules.clock_critical else Severity.WARNING,

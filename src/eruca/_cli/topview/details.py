@@ -125,7 +125,9 @@ def describe_topic(topic: Topic, traffic: TopicTraffic) -> Detail:
         [topic.kind.value, f"{show_count(topic.count)} messages", f"{len(topic.groups)} groups"],
         [
             Section("brokers", ["broker", "may", ">read queues", ">write queues", ">in/s", ">today"], settings),
-            Section("groups", ["group", ">out/s"], [(name, show_rate(rate)) for name, rate in sorted(consumed.items())]),
+            Section(
+                "groups", ["group", ">out/s"], [(name, show_rate(rate)) for name, rate in sorted(consumed.items())]
+            ),
             Section("queues", ["broker", ">queue", ">begin", ">end", ">messages", "last stored"], queues),
         ],
         [*_say(topic.problems), *(["not all queues are shown"] if topic.cut else [])],
@@ -137,7 +139,9 @@ def _show_stored(rates: Sequence[Rate], broker: str) -> tuple[str, str]:
     return ("-", "-") if found is None else (show_rate(found.minute_rate), show_count(found.day_sum))
 
 
-def describe_broker(member: Member, lags: Sequence[Lag], figures: dict[str, str], problems: Sequence[Problem]) -> Detail:
+def describe_broker(
+    member: Member, lags: Sequence[Lag], figures: dict[str, str], problems: Sequence[Problem]
+) -> Detail:
     """Return a broker with its slaves and all that it reports about itself."""
     slaves = [
         (

@@ -1,4 +1,4 @@
-"""The screen as lines of text: a head, a list or a detail, and the keys; nothing is wider or longer than the terminal."""
+"""The screen as lines of text: a head, a list or a detail, and the keys. It is never larger than the terminal."""
 
 from __future__ import annotations
 
@@ -151,7 +151,9 @@ def _draw_head(sample: Sample | None, state: ViewState, note: str, width: int) -
         return [Text(note or "connecting"), Text(""), Text("")]
     silent = sum(not line.role for line in sample.brokers)
     brokers = f"{len(sample.brokers)} brokers" + (f", {silent} silent" if silent else "")
-    first = Text(f"{sample.at.astimezone():%H:%M:%S}  {brokers}, {len(sample.groups)} groups, {len(sample.topics)} topics")
+    first = Text(
+        f"{sample.at.astimezone():%H:%M:%S}  {brokers}, {len(sample.groups)} groups, {len(sample.topics)} topics"
+    )
     if state.paused:
         first.append("  PAUSED", style=_WARN)
     second = Text(
