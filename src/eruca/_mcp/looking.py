@@ -12,7 +12,7 @@ from eruca._admin.deadletters import Wanted
 from eruca._admin.doctor.findings import Limits, Severity
 from eruca._admin.messages import StoredMessage
 from eruca._admin.results import Listed
-from eruca._ground.times import parse_time
+from eruca._ground.times import read_time
 from eruca._mcp.bounds import write_answer
 from eruca.errors import ConfigError
 
@@ -291,4 +291,4 @@ def _note(listed: Listed[Any]) -> list[str]:
 
 
 def _read_time(text: str) -> datetime | None:
-    return parse_time(text) if text else None
+    return read_time(text) if text else None

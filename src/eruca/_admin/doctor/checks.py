@@ -63,6 +63,8 @@ def find_all(picture: Picture, rules: Rules, limits: Limits) -> tuple[list[Findi
 
 def check_problems(picture: Picture) -> Iterator[Finding]:
     """Report parts that could not be looked at: what is not seen is not healthy."""
+    if picture.nameservers and not any(row.answers for row in picture.nameservers):
+        return  # nothing could be found without one, which is reported
     unreachable = {row.address for row in picture.health if not row.answers}
     unreachable |= {row.address for row in picture.nameservers if not row.answers}
     seen: set[tuple[str, str]] = set()
