@@ -11,6 +11,8 @@ from eruca._admin.admin import Admin
 from eruca._admin.brokers import Brokers, GroupProgress, Health, Runtime, ServerConfig
 from eruca._admin.clients import ClientOffset, Clients, HeldQueue, ProducerClient, RunningInfo, TopicPace
 from eruca._admin.cluster import Cluster, ClusterRow
+from eruca._admin.comparing import Disagreement
+from eruca._admin.connections import Connected, GroupConnections
 from eruca._admin.deadletters import DeadLetters, GroupLetters, Journal, Resent, Wanted
 from eruca._admin.delayed import Cancelled, Delayed, DelayedMessages, LevelProgress
 from eruca._admin.doctor.examination import Doctor
@@ -55,17 +57,20 @@ __all__ = [
     "Clients",
     "Cluster",
     "ClusterRow",
+    "Connected",
     "Consumed",
     "DeadLetters",
     "Deed",
     "Delayed",
     "DelayedMessages",
     "Difference",
+    "Disagreement",
     "DivergedRow",
     "Doctor",
     "Examination",
     "Finding",
     "Group",
+    "GroupConnections",
     "GroupLag",
     "GroupLetters",
     "GroupMember",

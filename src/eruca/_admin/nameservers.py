@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from eruca._admin.brokers import ServerConfig
+from eruca._admin.comparing import Disagreement, compare_name_servers
 from eruca._admin.connection import Connection
-from eruca._admin.results import LIMIT, Changed, Listed
+from eruca._admin.results import LIMIT, Changed, Listed, cut_list
 
 
 class NameServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +51,11 @@ class NameServers:
     async def list(self) -> Listed[NameServer]:
         """Return the name servers of the list, whether each answers, and what it knows."""
         raise NotImplementedError
+
+    async def compare(self, *, limit: int = LIMIT) -> Listed[Disagreement]:
+        """Return the brokers and topics that some name servers know and others do not."""
+        found, problems = await compare_name_servers(self._connection)
+        return cut_list(found, limit, problems)
 
     async def config(self) -> Listed[ServerConfig]:
         """Return the configuration of each name server."""

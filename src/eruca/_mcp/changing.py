@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from eruca._admin.admin import Admin
 from eruca._admin.deadletters import Resent, Wanted
-from eruca._admin.offsets import Move, Moved
+from eruca._admin.moving import Move, Moved
 from eruca._admin.results import Change, Changed
 from eruca._ground.times import read_moment
 from eruca._mcp.bounds import write_answer
@@ -218,7 +219,7 @@ class Changing:
 
 def count_outcomes(result: Any) -> dict[str, int]:
     """Return how many parts of a change have which outcome."""
-    rows: list[Move | Change[Any] | Resent]
+    rows: Sequence[Move | Change[Any] | Resent]
     rows = result.moves if isinstance(result, Moved) else result.changes if isinstance(result, Changed) else result
     counts: dict[str, int] = {}
     for row in rows:

@@ -10,8 +10,8 @@ import msgspec
 from eruca._admin.admin import Admin
 from eruca._admin.deadletters import Wanted
 from eruca._admin.doctor.findings import Limits, Severity
-from eruca._admin.messages import StoredMessage
 from eruca._admin.results import Listed
+from eruca._admin.storedmessages import StoredMessage
 from eruca._ground.times import read_time
 from eruca._mcp.bounds import write_answer
 from eruca.errors import ConfigError
@@ -156,13 +156,7 @@ class Looking:
         """Why is a group behind? Its members, what each queue is waiting for and since when, who owns it, the message
         it is stuck on, differing subscriptions, dead letters, and what is wrong with it. Takes about a second."""
         examination, found = await self._admin.doctor.examine_group(group)
-        rows = [
-            {
-                **{key: value for key, value in msgspec.structs.asdict(row).items() if key != "stuck_on"},
-                "next_message": None if row.stuck_on is None else self._describe(row.stuck_on),
-            }
-            for row in sorted(found.queues, key=lambda row: -row.lag)
-        ]
+        rows = [row for row in sorted(found.queues, key=lambda row: -row.lag)]
         return write_answer(
             {
                 "findings": examination.findings,
@@ -196,10 +190,10 @@ class Looking:
         if not names:
             return write_answer({"queues": []}, notes or ["no group has a backlog"])
         found = await self._admin.offsets.lag(names, [topic] if topic else ())
-        rows = sorted((row for row in found.items if row.behind or group), key=lambda row: -row.behind)
+        rows = sorted((row for row in found.items if row.lag or group), key=lambda row: -row.lag)
         whole = {
-            "messages": sum(row.behind for row in rows),
-            "longest_wait_ms": max([row.behind_ms for row in rows] or [0]),
+            "messages": sum(row.lag for row in rows),
+            "longest_wait": max((row.lag_time for row in rows if row.lag_time is not None), default=None),
         }
         return write_answer({**whole, "queues": rows}, [*_note(found), *notes])
 

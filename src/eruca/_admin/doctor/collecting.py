@@ -11,7 +11,9 @@ from eruca._admin.brokers import GroupProgress
 from eruca._admin.deadletters import GroupLetters
 from eruca._admin.doctor.findings import Limits
 from eruca._admin.doctor.picture import Picture
-from eruca._admin.groups import Difference, Group
+from eruca._admin.groupmembers import Difference
+from eruca._admin.groups import Group
+from eruca._admin.queueends import QueueEnds
 from eruca._admin.results import Listed, Problem
 from eruca._admin.transactiontable import UNDECIDED
 from eruca._wire.names import CONFLICTS_PREFIX
@@ -42,41 +44,40 @@ class Collecting:
     async def collect(self) -> Picture:
         """Return a picture: two looks at the offsets, and everything else in between."""
         limits, admin = self._limits, self._admin
-        second = asyncio.create_task(self._look_closely())
-        health, runtime, configs, members, slaves = await asyncio.gather(
-            self._list("health", admin.brokers.health()),
-            self._list("runtime", admin.brokers.runtime()),
-            self._list("configuration", admin.brokers.config()),
-            self._list("members", admin.cluster.members()),
-            self._list("replication", admin.cluster.lag()),
-        )
-        servers, disagreements, topics, connections, producers, letters, halves = await asyncio.gather(
-            self._list("name servers", admin.nameservers.list()),
-            self._list("comparison of name servers", admin.nameservers.compare()),
-            self._list("topics", admin.topics.settings(limit=limits.topics)),
-            self._list("members of groups", admin.groups.connections(limit=limits.groups)),
-            self._list("producers", admin.clients.producers(limit=limits.groups)),
-            self._list("dead letters", admin.dead_letters.list(limit=limits.groups)),
-            self._list("transactions", admin.transactions.list(UNDECIDED, limit=limits.halves)),
-        )
-        backlog, groups, between = await second
+        async with asyncio.TaskGroup() as tasks:
+            start = tasks.create_task
+            looking = start(self._look_closely())
+            health = start(self._list("health", admin.brokers.health()))
+            runtime = start(self._list("runtime", admin.brokers.runtime()))
+            configs = start(self._list("configuration", admin.brokers.config()))
+            members = start(self._list("members", admin.cluster.members()))
+            slaves = start(self._list("replication", admin.cluster.lag()))
+            servers = start(self._list("name servers", admin.nameservers.list()))
+            disagreements = start(self._list("comparison of name servers", admin.nameservers.compare()))
+            topics = start(self._list("topics", admin.topics.settings(limit=limits.topics)))
+            connections = start(self._list("members of groups", admin.groups.connections(limit=limits.groups)))
+            producers = start(self._list("producers", admin.clients.producers(limit=limits.groups)))
+            letters = start(self._list("dead letters", admin.dead_letters.list(limit=limits.groups)))
+            halves = start(self._list("transactions", admin.transactions.list(UNDECIDED, limit=limits.halves)))
+        backlog, groups, between = looking.result()
         picture = Picture(
             at=datetime.now(UTC),
-            health=health,
-            runtime=runtime,
-            configs=configs,
-            members=members,
-            slaves=slaves,
-            nameservers=servers,
-            disagreements=disagreements,
-            topics=topics,
-            connections=connections,
-            producers=producers,
+            health=health.result(),
+            runtime=runtime.result(),
+            configs=configs.result(),
+            members=members.result(),
+            slaves=slaves.result(),
+            nameservers=servers.result(),
+            disagreements=disagreements.result(),
+            topics=topics.result(),
+            connections=connections.result(),
+            producers=producers.result(),
             backlog=backlog,
             groups=groups,
             between=between,
-            letters=letters,
-            halves=halves,
+            ends=await self._find_ends(groups),
+            letters=letters.result(),
+            halves=halves.result(),
             problems=self._problems,
             left_out=self._left_out,
         )
@@ -119,6 +120,7 @@ class Collecting:
             backlog=backlog,
             groups=[second],
             between=between,
+            ends=await self._find_ends([second]),
             differences={name: second.differences},
             letters=[GroupLetters(group=name, count=second.dead_letters)],
             problems=[*self._problems, *second.problems],
@@ -147,6 +149,12 @@ class Collecting:
         between = loop.time() - first_at
         groups = await self._map("groups with a backlog", chosen, self._admin.groups.show)
         return backlog, [group for group in groups if group is not None], between
+
+    async def _find_ends(self, groups: list[Group]) -> list[QueueEnds]:
+        topics = sorted({row.topic for group in groups for row in group.queues if row.lag})
+        if not topics:
+            return []
+        return await self._list("ends of queues", self._admin.topics.ends(topics, limit=self._limits.queues))
 
     async def _compare_subscriptions(self, picture: Picture) -> dict[str, list[Difference]]:
         """Ask members for their subscriptions: of groups that Eruca reports, and of all groups on Java brokers."""

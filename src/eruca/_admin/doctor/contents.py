@@ -24,16 +24,22 @@ _NAMED_MAX = 5
 def check_deleted_unread(picture: Picture, rules: Rules) -> Iterator[Finding]:
     """Find groups whose next messages are no longer there."""
     for group in picture.groups:
-        gone = [row for row in group.queues if row.offset is not None and row.offset < row.begin]
+        gone = [
+            (row, row.offset, begin)
+            for row in group.queues
+            if (begin := picture.begins.get((row.topic, row.broker, row.queue), 0)) > (row.offset or 0)
+            and row.offset is not None
+        ]
         if not gone:
             continue
-        lost = sum(row.begin - (row.offset or 0) for row in gone)
+        lost = sum(begin - offset for _, offset, begin in gone)
+        queue, offset, begin = gone[0]
         yield Finding(
             id="unread-deleted",
             severity=Severity.CRITICAL,
-            what=f"{lost:,} messages were deleted before the group consumed them: {name_queue(gone[0])}.",
+            what=f"{lost:,} messages were deleted before the group consumed them: {name_queue(queue)}.",
             where=name_group(group.name),
-            evidence={"deleted_messages": lost, "queues": len(gone), "offset": gone[0].offset, "begin": gone[0].begin},
+            evidence={"deleted_messages": lost, "queues": len(gone), "offset": offset, "begin": begin},
             advice="They cannot be brought back from this broker; look for an archive. Keep messages for longer, or"
             " start more members.",
             command=f"eruca group show {group.name}",

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 
+from eruca._admin.clients import ProducerClient
+from eruca._admin.connections import Connected
 from eruca._admin.doctor.findings import Finding, Rules, Severity
 from eruca._admin.doctor.picture import Picture
-from eruca._admin.groups import Connected, Group, GroupConnections, GroupQueue
+from eruca._admin.groupqueues import GroupQueue
+from eruca._admin.groups import Group
 from eruca._wire.names import RETRY_PREFIX
 
 # A queue more or less is what dividing leaves over.
@@ -243,7 +247,8 @@ def check_subscriptions(picture: Picture, rules: Rules) -> Iterator[Finding]:
 def check_versions(picture: Picture, rules: Rules) -> Iterator[Finding]:
     """Find Java clients of old versions."""
     found: dict[str, set[str]] = {}
-    for client in [*_list_connections(picture.connections), *picture.producers]:
+    connected = [each for row in picture.connections for each in row.connections]
+    for client in chain[Connected | ProducerClient](connected, picture.producers):
         if client.language == _JAVA and _parse_version(client.version) < _parse_version(rules.client_version):
             found.setdefault(client.version, set()).add(client.client_id)
     for version, ids in sorted(found.items(), key=lambda item: _parse_version(item[0])):
@@ -255,11 +260,6 @@ def check_versions(picture: Picture, rules: Rules) -> Iterator[Finding]:
             evidence={"version": version, "clients": len(ids)},
             advice=f"Update them to {rules.client_version} or later, which can sign requests and trace messages.",
         )
-
-
-def _list_connections(rows: list[GroupConnections]) -> Iterator[Connected]:
-    for row in rows:
-        yield from row.connections
 
 
 def _parse_version(text: str) -> tuple[int, ...]:

@@ -9,10 +9,14 @@ import msgspec
 
 from eruca._admin.brokers import GroupProgress, Health, Runtime, ServerConfig
 from eruca._admin.clients import ProducerClient
+from eruca._admin.comparing import Disagreement
+from eruca._admin.connections import GroupConnections
 from eruca._admin.deadletters import GroupLetters
-from eruca._admin.groups import Difference, Group, GroupConnections
+from eruca._admin.groupmembers import Difference
+from eruca._admin.groups import Group
 from eruca._admin.members import Lag, Member
-from eruca._admin.nameservers import Disagreement, NameServer
+from eruca._admin.nameservers import NameServer
+from eruca._admin.queueends import QueueEnds
 from eruca._admin.results import Problem
 from eruca._admin.topics import NamedSettings
 from eruca._admin.transactiontable import Transaction
@@ -37,6 +41,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     # The groups that were looked at closely, at the second look, and how many seconds later this was.
     groups: list[Group] = []
     between: float = 0.0
+    # The ends of the queues of these groups.
+    ends: list[QueueEnds] = []
     # Of the groups whose members were asked for their subscriptions.
     differences: dict[str, list[Difference]] = {}
     letters: list[GroupLetters] = []
@@ -70,6 +76,11 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def first_offsets(self) -> dict[tuple[str, str, str, int], int]:
         """The offsets of the first look, by group, topic, broker and queue."""
         return {(row.group, row.topic, row.broker, row.queue): row.offset for row in self.backlog}
+
+    @cached_property
+    def begins(self) -> dict[tuple[str, str, int], int]:
+        """The first offset of each queue of the groups that were looked at closely, by topic, broker and queue."""
+        return {(row.topic, row.broker, row.queue): row.begin for row in self.ends}
 
     @cached_property
     def options(self) -> dict[str, dict[str, str]]:

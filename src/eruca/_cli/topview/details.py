@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from eruca._admin.admin import Admin
-from eruca._admin.groups import Group, GroupQueue
+from eruca._admin.groupqueues import GroupQueue
+from eruca._admin.groups import Group
 from eruca._admin.members import Lag, Member
+from eruca._admin.rates import Rate
 from eruca._admin.results import Problem
-from eruca._admin.topics import Rate, Topic, TopicTraffic
+from eruca._admin.topics import Topic, TopicTraffic
 from eruca._cli.output import format_bytes, format_time
 from eruca._cli.topview.figures import show_count, show_rate, show_span
 from eruca._cli.topview.state import Tab

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -163,17 +163,19 @@ class Sampler:
         """Take a sample. Members and waiting times are added for the visible groups."""
         loop, begun, admin = asyncio.get_running_loop(), asyncio.get_running_loop().time(), self._admin
         self._problems = []
-        runtime, members, slaves, progress, settings, lags, connections = await asyncio.gather(
-            self._list(admin.brokers.runtime()),
-            self._list(admin.cluster.members()),
-            self._list(admin.cluster.lag()),
-            self._list(admin.brokers.consume_stats(limit=_QUEUES_MAX)),
-            self._list(admin.topics.settings(limit=_QUEUES_MAX)),
-            self._list(admin.offsets.lag(names) if (names := list(visible)) else _nothing()),
-            self._list(admin.groups.connections(names) if names else _nothing()),
-        )
+        names = list(visible)
+        async with asyncio.TaskGroup() as tasks:
+            start = tasks.create_task
+            runtime = start(self._list(admin.brokers.runtime()))
+            members = start(self._list(admin.cluster.members()))
+            slaves = start(self._list(admin.cluster.lag()))
+            reading_groups = start(self._list(admin.brokers.consume_stats(limit=_QUEUES_MAX)))
+            settings = start(self._list(admin.topics.settings(limit=_QUEUES_MAX)))
+            lags = start(self._list(admin.offsets.lag(names) if names else _nothing()))
+            connections = start(self._list(admin.groups.connections(names)))
+        progress = reading_groups.result()
         queues: dict[str, int] = {}
-        for row in settings:
+        for row in settings.result():
             queues[row.topic] = queues.get(row.topic, 0) + row.settings.read_queues
         reading = _Reading(
             loop.time(),
@@ -182,13 +184,13 @@ class Sampler:
         )
         await self._add_quiet_topics(reading, list(queues))
         span = _Span(reading, self._remember(reading))
-        waits = _find_waits(lags)
-        counts = {row.group: len({c.client_id for c in row.connections}) for row in connections}
+        waits = _find_waits(lags.result())
+        counts = {row.group: len({c.client_id for c in row.connections}) for row in connections.result()}
         asked = set(names)
         return Sample(
             at=datetime.now(UTC),
             seconds=loop.time() - begun,
-            brokers=list_brokers(members, runtime, slaves),
+            brokers=list_brokers(members.result(), runtime.result(), slaves.result()),
             groups=[
                 msgspec.structs.replace(
                     line,
@@ -232,7 +234,7 @@ class Sampler:
         return listed.items
 
 
-async def _nothing() -> Listed[Any]:
+async def _nothing() -> Listed[QueueLag]:
     return Listed(items=[])
 
 
@@ -322,5 +324,5 @@ def _find_waits(lags: list[QueueLag]) -> dict[str, float]:
     """Return how long the next message of the slowest queue of each group has been waiting."""
     found: dict[str, float] = {}
     for row in lags:
-        found[row.group] = max(found.get(row.group, 0.0), row.behind_ms / 1000)
+        found[row.group] = max(found.get(row.group, 0.0), (row.lag_time or timedelta()).total_seconds())
     return found

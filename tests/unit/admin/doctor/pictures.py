@@ -9,21 +9,19 @@ import msgspec
 
 from eruca._admin.brokers import GroupProgress, Health, Runtime, ServerConfig
 from eruca._admin.clients import ProducerClient
+from eruca._admin.comparing import Disagreement
+from eruca._admin.connections import Connected, GroupConnections
 from eruca._admin.deadletters import GroupLetters
 from eruca._admin.doctor.picture import Picture
-from eruca._admin.groups import (
-    Connected,
-    Difference,
-    Group,
-    GroupConnections,
-    GroupMember,
-    GroupQueue,
-    Subscribed,
-)
+from eruca._admin.groupmembers import Difference, GroupMember, Subscribed
+from eruca._admin.groupqueues import GroupQueue
+from eruca._admin.groups import Group
 from eruca._admin.members import Lag, Member
-from eruca._admin.nameservers import Disagreement, NameServer
+from eruca._admin.nameservers import NameServer
+from eruca._admin.queueends import QueueEnds
 from eruca._admin.results import Problem
-from eruca._admin.topics import NamedSettings, TopicSettings
+from eruca._admin.settings import TopicSettings
+from eruca._admin.topics import NamedSettings
 from eruca._admin.transactiontable import State, Transaction
 from eruca._wire.bodies import ReplicationState
 from eruca._wire.bodies.replication import SlaveState
@@ -81,7 +79,6 @@ def make_queue(number: int, **fields: Any) -> GroupQueue:
             "offset": 100,
             "end": 110,
             "lag": 10,
-            "begin": 0,
             "lag_time": timedelta(seconds=2),
             "owner": MEMBERS[number % 2],
             **fields,
@@ -286,7 +283,7 @@ FAULTS: dict[str, Picture] = {
     ),
     "clock-apart": paint(health=[make_health(clock_ahead=timedelta(seconds=-30))]),
     "group-stuck": paint(groups=[make_group(_STUCK, rate=0.0)], backlog=make_backlog(offset=100)),
-    "unread-deleted": paint(groups=[make_group([make_queue(0, begin=105)])]),
+    "unread-deleted": paint(ends=[QueueEnds(topic="orders", broker="broker-a", queue=0, begin=105, end=110)]),
     "unread-expiring": paint(groups=[make_group([make_queue(0, lag_time=timedelta(hours=60))])]),
     "client-id-twice": paint(connections=[make_connections(clients=(MEMBERS[0], MEMBERS[0]))]),
     "group-differs": paint(

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
+from eruca._admin.comparing import Disagreement
 from eruca._admin.doctor.checks import CHECKS, NOT_EXAMINED, find_all
 from eruca._admin.doctor.findings import Examination, Finding, Limits, Rules, Severity
 from eruca._admin.doctor.picture import Picture
-from eruca._admin.nameservers import Disagreement
 from eruca._admin.results import Problem
 from tests.unit.admin.doctor.pictures import (
     AT,
