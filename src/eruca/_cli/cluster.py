@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 import click
 
-from eruca._admin.admin import Admin
-from eruca._admin.members import JAVA, DivergedRow, Lag, Member
-from eruca._admin.rolechanges import Promotion
+from eruca._admin.members import JAVA
 from eruca._cli.administer import operate
 from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import add_output_option, format_bytes, format_time, make_table, print_document, print_rows
 from eruca._wire.names import MASTER, MASTER_ID, SLAVE
+from eruca.admin import Admin, DivergedRow, Lag, Member, Promotion
 from eruca.errors import NoRoute
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _SECOND_MS = 1000
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Masters and slaves: list them, measure lag, change the master.
 

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -53,9 +53,9 @@ def print_document(value: Any, output: str, draw: Callable[[], Iterable[Renderab
         for part in draw():
             console.print(part)
     elif output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(to_plain(value), indent=2, ensure_ascii=False))
     else:
-        click.echo(format_yaml(msgspec.to_builtins(value)))
+        click.echo(format_yaml(to_plain(value)))
 
 
 def print_rows(
@@ -64,7 +64,7 @@ def print_rows(
     """Show rows as they arrive: JSON has one object per line, YAML one document per row."""
     if output != "table":
         for row in rows:
-            plain = msgspec.to_builtins(row)
+            plain = to_plain(row)
             click.echo(json.dumps(plain, ensure_ascii=False) if output == "json" else "---\n" + format_yaml(plain))
         return
     console = make_console()
@@ -78,11 +78,25 @@ def print_rows(
         console.print(make_table(columns, waiting))
 
 
-def make_console() -> Console:
-    """Return a console for the current stdout."""
+def to_plain(value: Any) -> Any:
+    """Return a result as JSON has it: maps, lists and scalars; times in ISO 8601, durations in seconds."""
+    return _write_durations(msgspec.to_builtins(value, builtin_types=(timedelta,)))
+
+
+def _write_durations(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _write_durations(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_write_durations(item) for item in value]
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def make_console(*, to_stderr: bool = False) -> Console:
+    """Return a console for the current stdout or stderr."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
+    stream = sys.stderr if to_stderr else sys.stdout
+    return Console(width=None if stream.isatty() else _PIPED_WIDTH, stderr=to_stderr, highlight=False)
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
@@ -117,6 +131,26 @@ def format_time(time: datetime | int | None) -> str:
         return time.astimezone().replace(tzinfo=None).isoformat(" ", "milliseconds")
     except (OverflowError, OSError, ValueError):
         return str(time)
+
+
+def format_duration(duration: timedelta | float | None) -> str:
+    """Return a duration in its two largest units: 350 ms, 12.3 s, 5 min 3 s, 2 h 5 min, 3 d 4 h."""
+    if duration is None:
+        return "-"
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if abs(seconds) < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if abs(seconds) < 60:
+        return f"{seconds:.1f} s"
+    whole = round(abs(seconds))
+    sign = "-" if seconds < 0 else ""
+    for unit, size, smaller, small_size in _DURATION_UNITS:
+        if whole >= size:
+            return f"{sign}{whole // size} {unit} {whole % size // small_size} {smaller}"
+    return f"{sign}{whole} s"
+
+
+_DURATION_UNITS = (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
 
 
 def format_bytes(count: int) -> str:
