@@ -91,7 +91,10 @@ class Changing:
         plan = await self._make(
             f"send dead letters of group {group} again",
             group,
-            ["dlq", "resend", group, *(ids or ["--all"]), *(["--to-topic", to_topic] if to_topic else [])],
+            [
+                *("dlq", "resend", group, *(ids or ["--all", "--limit", str(room)])),
+                *(["--to-topic", to_topic] if to_topic else ["--only-group"]),
+            ],
             deed,
         )
         if not plan.preview:
@@ -161,7 +164,9 @@ class Changing:
 
         words = [f"{name}={text}" for name, text in sorted(options.items())]
         names = ", ".join(sorted(options))
-        return await self._plan(f"change {names} of broker {broker}", broker, ["broker", "set", broker, *words], deed)
+        return await self._plan(
+            f"change {names} of broker {broker}", broker, ["broker", "config", "set", *words, "--broker", broker], deed
+        )
 
     # -- plans -------------------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ def check_expiring(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=name_group(group.name),
             evidence={"oldest_seconds": round(seconds), "kept_hours": hours, "queues": len(late)},
             advice="Keep messages for longer now, then start more members.",
-            command=f"eruca broker set {row.broker} fileReservedTime={2 * int(hours)}",
+            command=f"eruca broker config set fileReservedTime={2 * int(hours)} --broker {row.broker}",
         )
 
 

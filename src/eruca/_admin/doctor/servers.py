@@ -103,7 +103,7 @@ def check_name_servers_agree(picture: Picture, rules: Rules) -> Iterator[Finding
             evidence={"missing": len(names), "name_servers": len(picture.nameservers)},
             advice="Every broker must have all name servers in its option namesrvAddr."
             " A broker that has just started registers within 30 seconds.",
-            command="eruca broker config" if kind == "broker" else f"eruca topic route {names[0]}",
+            command="eruca broker config get namesrvAddr" if kind == "broker" else f"eruca route compare {names[0]}",
         )
 
 
@@ -138,7 +138,7 @@ def check_slaves(picture: Picture, rules: Rules) -> Iterator[Finding]:
                 where=where,
                 evidence=evidence,
                 advice="If this does not shrink, the network or the disk of the slave is too slow for the traffic.",
-                command=f"eruca cluster lag {row.broker} --watch 5",
+                command=f"eruca cluster lag {row.broker}",
             )
 
 
@@ -199,7 +199,7 @@ def check_disks(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=name_broker(row.broker, row.address),
             evidence={"used": ratio, "deletes_at": soon, "deletes_early_at": force, "refuses_at": refuse, **free},
             advice="Free space, add disk, or keep messages for a shorter time.",
-            command=f"eruca broker set {row.broker} fileReservedTime=24",
+            command=f"eruca broker config set fileReservedTime=24 --broker {row.broker}",
         )
 
 
@@ -247,7 +247,7 @@ def check_busy_brokers(picture: Picture, rules: Rules) -> Iterator[Finding]:
                     where=name_broker(row.broker, row.address),
                     evidence={"waiting_requests": row.waiting.get(pool), "waited_seconds": seconds},
                     advice="Its disk or processor is too slow for the load; spread topics over more brokers.",
-                    command=f"eruca broker stats {row.broker}",
+                    command=f"eruca broker show {row.broker}",
                 )
 
 
@@ -290,5 +290,5 @@ def check_broker_permissions(picture: Picture, rules: Rules) -> Iterator[Finding
                 where=name_broker(row.where, row.address),
                 evidence={"brokerPermission": permission},
                 advice="If this is not on purpose, allow it again.",
-                command=f"eruca broker set {row.where} brokerPermission=6",
+                command=f"eruca broker config set brokerPermission=6 --broker {row.where}",
             )
