@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from eruca._admin.brokers import GroupProgress, Health, Runtime, ServerConfig
+from eruca._admin.brokers import GroupProgress, Health, ServerConfig
 from eruca._admin.clients import ProducerClient
 from eruca._admin.comparing import Disagreement
 from eruca._admin.connections import GroupConnections
@@ -18,6 +18,7 @@ from eruca._admin.members import Lag, Member
 from eruca._admin.nameservers import NameServer
 from eruca._admin.queueends import QueueEnds
 from eruca._admin.results import Problem
+from eruca._admin.runtime import Runtime
 from eruca._admin.topics import NamedSettings
 from eruca._admin.transactiontable import Transaction
 

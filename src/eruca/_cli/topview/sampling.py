@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from eruca._admin.admin import Admin
-from eruca._admin.brokers import GroupProgress, Runtime
+from eruca._admin.brokers import GroupProgress
 from eruca._admin.lag import QueueLag
 from eruca._admin.members import Lag, Member
 from eruca._admin.results import Listed
+from eruca._admin.runtime import Runtime
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX
 from eruca.errors import ErucaError
 
