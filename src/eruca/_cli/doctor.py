@@ -26,7 +26,7 @@ _NEVER = "never"
 @click.option("-g", "--group", help="Look at this consumer group only: why is it behind?")
 @click.option(
     "--fail-on",
-    type=click.Choice([*Severity, _NEVER]),
+    type=click.Choice([*[severity.value for severity in Severity], _NEVER]),
     default=Severity.WARNING.value,
     show_default=True,
     help="The exit status is 3 if a finding is as bad as this, or worse.",

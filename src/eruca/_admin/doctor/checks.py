@@ -21,7 +21,6 @@ CHECKS: dict[Check, tuple[str, ...]] = {
     servers.check_copies: ("insync-too-small",),
     servers.check_slaves: ("slave-disconnected", "slave-behind"),
     servers.check_broker_permissions: ("broker-not-writable",),
-    servers.check_busy_brokers: ("broker-busy",),
     servers.check_load: ("brokers-uneven",),
     servers.check_clocks: ("clock-apart",),
     groups.check_stuck: ("group-stuck",),

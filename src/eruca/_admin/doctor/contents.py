@@ -143,7 +143,7 @@ def check_topic_permissions(picture: Picture, rules: Rules) -> Iterator[Finding]
     """Find topics that may not be written to, or not be read."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in picture.topics:
-        if find_kind(row.topic) is not TopicKind.NORMAL:
+        if find_kind(row.topic, picture.own_names) is not TopicKind.NORMAL:
             continue
         for letter, kind in (("W", "topic-not-writable"), ("R", "topic-not-readable")):
             if letter not in row.settings.permission:

@@ -68,8 +68,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     # Clocks of one network differ by milliseconds. Delays and retention use them.
     clock: float = 2.0
     clock_critical: float = 60.0
-    # How long the first request may wait in a queue of a Java broker, which refuses sends after 0.2 s by default.
-    busy: float = 0.2
     # Older Java clients cannot sign requests or trace messages. Other clients count their versions differently.
     client_version: str = "4.4.0"
 

@@ -13,6 +13,7 @@ from eruca._admin.doctor.picture import Picture
 from eruca._admin.groupqueues import GroupQueue
 from eruca._admin.groups import Group
 from eruca._wire.names import RETRY_PREFIX
+from eruca._wire.versions import ANCIENT
 
 # A queue more or less is what dividing leaves over.
 _FAIR_DIFFERENCE = 1
@@ -66,10 +67,12 @@ def check_stuck(picture: Picture, rules: Rules) -> Iterator[Finding]:
             advice="See what the owner is doing: a handler that never returns, or one that always fails in order."
             if worst.owner
             else "No member reports that it has the queue; see what the members are doing.",
-            command=f"eruca client stack {group.name} {worst.owner}"
-            if worst.owner
-            else f"eruca group show {group.name}",
+            command=f"eruca client stack {group.name} {worst.owner}" if worst.owner else _show(group.name),
         )
+
+
+def _show(group: str) -> str:
+    return f"eruca group show {group}"
 
 
 def _find_wait(row: GroupQueue) -> float:
@@ -94,7 +97,7 @@ def check_absent(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=name_group(name),
             evidence={"waiting_messages": lag, "topics": ", ".join(topics[:_NAMED_MAX])},
             advice="Start its consumers. If the group is no longer used, delete it.",
-            command=f"eruca group delete {name} --dry-run",
+            command=_show(name),
         )
 
 
@@ -162,7 +165,7 @@ def check_ownerless(picture: Picture, rules: Rules) -> Iterator[Finding]:
             evidence={"queues": len(alone), "waiting_messages": sum(row.lag for row in alone)},
             advice="All members must use the same strategy and the same subscriptions, and each must have its own"
             " client id. Restart those that do not.",
-            command=f"eruca group show {group.name}",
+            command=_show(group.name),
         )
 
 
@@ -240,7 +243,7 @@ def check_subscriptions(picture: Picture, rules: Rules) -> Iterator[Finding]:
                 where=name_group(name),
                 evidence={"subscriptions": len(kinds), **dict(list(each.items())[:_NAMED_MAX])},
                 advice="All members of a group must have the same subscriptions; use different groups otherwise.",
-                command=f"eruca group show {name}",
+                command=_show(name),
             )
 
 
@@ -264,5 +267,7 @@ def check_versions(picture: Picture, rules: Rules) -> Iterator[Finding]:
 
 def _parse_version(text: str) -> tuple[int, ...]:
     """Return the numbers of a version for comparing; an unknown one is not old."""
+    if text == ANCIENT:
+        return (0,)
     parts = text.partition("-")[0].split(".")
     return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else (10**6,)

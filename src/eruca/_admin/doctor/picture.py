@@ -53,6 +53,11 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     left_out: list[str] = []
 
     @cached_property
+    def own_names(self) -> set[str]:
+        """The names of brokers and clusters, which are topics too."""
+        return {name for row in self.health for name in (row.broker, row.cluster)}
+
+    @cached_property
     def read_queues(self) -> dict[str, int]:
         """How many queues each topic has for reading, over all brokers."""
         found: dict[str, int] = {}

@@ -234,23 +234,6 @@ def _is_alike(rows: list[Health], rules: Rules) -> bool:
     return len(values) > 1 and max(values) - min(values) <= rules.clock
 
 
-def check_busy_brokers(picture: Picture, rules: Rules) -> Iterator[Finding]:
-    """Find Java brokers in whose queues requests wait too long."""
-    for row in picture.runtime:
-        slow = {pool: time.total_seconds() for pool, time in row.waiting_time.items()}
-        for pool, seconds in slow.items():
-            if seconds >= rules.busy:
-                yield Finding(
-                    id="broker-busy",
-                    severity=Severity.WARNING,
-                    what=f"Requests of kind {pool} wait {seconds:.1f} s before the broker begins with them.",
-                    where=name_broker(row.broker, row.address),
-                    evidence={"waiting_requests": row.waiting.get(pool), "waited_seconds": seconds},
-                    advice="Its disk or processor is too slow for the load; spread topics over more brokers.",
-                    command=f"eruca broker show {row.broker}",
-                )
-
-
 def check_load(picture: Picture, rules: Rules) -> Iterator[Finding]:
     """Find masters that store far more than the others of their cluster."""
     addresses = {row.address: row for row in picture.health if row.broker_id == MASTER_ID}

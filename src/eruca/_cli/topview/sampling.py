@@ -16,6 +16,7 @@ from eruca._admin.lag import QueueLag
 from eruca._admin.members import Lag, Member
 from eruca._admin.results import Listed
 from eruca._admin.runtime import Runtime
+from eruca._admin.topics import TopicKind, find_kind
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX
 from eruca.errors import ErucaError
 
@@ -176,8 +177,10 @@ class Sampler:
             connections = start(self._list(admin.groups.connections(names)))
         progress = reading_groups.result()
         queues: dict[str, int] = {}
+        own = {name for row in members.result() for name in (row.broker, row.cluster)}
         for row in settings.result():
-            queues[row.topic] = queues.get(row.topic, 0) + row.settings.read_queues
+            if find_kind(row.topic, own) is not TopicKind.SYSTEM:
+                queues[row.topic] = queues.get(row.topic, 0) + row.settings.read_queues
         reading = _Reading(
             loop.time(),
             {Queue(row.topic, row.broker, row.queue): row.end for row in progress},

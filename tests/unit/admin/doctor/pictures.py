@@ -275,9 +275,6 @@ FAULTS: dict[str, Picture] = {
     "slave-disconnected": paint(slaves=[make_lag(connected=False)]),
     "slave-behind": paint(slaves=[make_lag(lag_bytes=1 << 30)]),
     "broker-not-writable": paint(configs=[make_config(brokerPermission="4")]),
-    "broker-busy": paint(
-        runtime=[make_runtime(waiting={"send": 900}, waiting_time={"send": timedelta(seconds=3)})],
-    ),
     "brokers-uneven": paint(
         health=[make_health(), make_health("10.0.0.3:10911", broker="broker-b", broker_id=0)],
         runtime=[make_runtime(), make_runtime("broker-b", 2.0, address="10.0.0.3:10911")],
