@@ -27,6 +27,7 @@ COMMANDS = {
     "offset": "eruca._cli.offset:offset",
     "cluster": "eruca._cli.cluster:cluster",
     "config": "eruca._cli.config:config",
+    "admin": "eruca._cli.mqadmin.main:admin",
     "store": "eruca._cli.store:store",
     "pipeline": "eruca._cli.pipeline:pipeline",
     "demo": "eruca._cli.demo:demo",

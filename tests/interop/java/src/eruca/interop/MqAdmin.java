@@ -10,11 +10,14 @@ import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.commons.cli.CommandLine;
+import org.apache.commons.cli.Option;
 import org.apache.commons.cli.Options;
 import org.apache.commons.cli.PosixParser;
 import org.apache.rocketmq.acl.common.AclUtils;
@@ -44,7 +47,8 @@ import org.slf4j.LoggerFactory;
  *
  * <p>{"do": "run", "nameServer": host:port, "arguments": [command, ...]} answers with one row: what the command printed
  * ("out"), what it complained about ("err") and the exception it ended with ("error"); with "tools": path, requests
- * are signed by the account of that tools.yml. {"do": "build", "kind": name,
+ * are signed by the account of that tools.yml. {"do": "describe"} answers with the names and options of all commands.
+ * {"do": "build", "kind": name,
  * "nameServer": ..., "address": ..., "broker": ...} makes the content that commands are asked about: the same topics,
  * groups, messages and offsets for every kind, with clients that stay connected. Its row has the ids: "m5" is the
  * unique id of message 5, "o5-" and the kind its offset id there, "reader-" and the kind the client that consumes.
@@ -80,6 +84,7 @@ public final class MqAdmin {
             try {
                 JSONObject request = JSON.parseObject(line);
                 switch (request.getString("do")) {
+                    case "describe": describe(); break;
                     case "run": run(request); break;
                     case "build": build(request); break;
                     default: throw new IllegalArgumentException("no such action: " + request);
@@ -114,6 +119,36 @@ public final class MqAdmin {
             initCommand();
             return subCommandList.stream()
                 .filter(known -> known.commandName().equalsIgnoreCase(name)).findFirst().orElseThrow();
+        }
+
+        static List<SubCommand> all() {
+            return subCommandList;
+        }
+    }
+
+    /** One row for each command: its names, what its help says, and its options. */
+    private void describe() {
+        Commands.find("topicList");
+        for (SubCommand command : Commands.all()) {
+            Map<String, Object> told = new LinkedHashMap<>();
+            told.put("name", command.commandName());
+            told.put("alias", command.commandAlias());
+            told.put("about", command.commandDesc());
+            Options options = command.buildCommandlineOptions(ServerUtil.buildCommandlineOptions(new Options()));
+            List<Map<String, Object>> flags = new ArrayList<>();
+            for (Object each : options.getOptions()) {
+                Option option = (Option) each;
+                Map<String, Object> flag = new LinkedHashMap<>();
+                flag.put("letter", option.getOpt());
+                flag.put("long", option.getLongOpt());
+                flag.put("value", option.hasArg());
+                flag.put("required", option.isRequired());
+                flag.put("oneOf", options.getOptionGroup(option) != null);
+                flag.put("about", option.getDescription());
+                flags.add(flag);
+            }
+            told.put("flags", flags);
+            row(told);
         }
     }
 
