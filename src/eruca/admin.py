@@ -8,47 +8,35 @@ from __future__ import annotations
 
 from eruca._admin.accounts import Account, Accounts, AccountVersion, WhiteAddresses
 from eruca._admin.admin import Admin
-from eruca._admin.brokers import BrokerRow, Brokers, GroupProgress, Health, Runtime, ServerConfig
+from eruca._admin.brokers import Brokers, GroupProgress, Health, Runtime, ServerConfig
 from eruca._admin.clients import ClientOffset, Clients, HeldQueue, ProducerClient, RunningInfo, TopicPace
 from eruca._admin.cluster import Cluster, ClusterRow
 from eruca._admin.deadletters import DeadLetters, GroupLetters, Journal, Resent, Wanted
 from eruca._admin.delayed import Cancelled, Delayed, DelayedMessages, LevelProgress
-from eruca._admin.groups import (
-    Difference,
-    Group,
-    GroupMember,
-    GroupName,
-    GroupOnBroker,
-    GroupQueue,
-    Groups,
-    GroupSettings,
-    NamedGroupSettings,
-    Subscribed,
-    TimeSpan,
-)
+from eruca._admin.groupmembers import Difference, GroupMember, Subscribed
+from eruca._admin.groupqueues import GroupQueue
+from eruca._admin.groups import Group, GroupName, GroupOnBroker, Groups, NamedGroupSettings, TimeSpan
 from eruca._admin.lag import GroupLag, QueueLag, sum_lag
 from eruca._admin.members import DivergedRow, Lag, Member
-from eruca._admin.messages import Consumed, Messages, QueueRow, QueueRows, StoredMessage, TraceRow, Track
+from eruca._admin.messages import Consumed, Messages, QueueRow, QueueRows
+from eruca._admin.moving import Move, Moved
 from eruca._admin.nameservers import KeyValue, NameServer, NameServers
-from eruca._admin.offsets import Move, Moved, Offsets, SavedOffset, SavedOffsets
+from eruca._admin.offsets import Offsets
 from eruca._admin.progress import QueueProgress
+from eruca._admin.queueends import QueueEnds
+from eruca._admin.rates import Rate
 from eruca._admin.results import Change, Changed, Listed, Problem, Undo
 from eruca._admin.rolechanges import Promotion
 from eruca._admin.routes import RouteBroker, Routes, ServerRoute, TopicRoute
-from eruca._admin.topics import (
-    NamedSettings,
-    QueueEnds,
-    Rate,
-    Topic,
-    TopicKind,
-    TopicName,
-    TopicOnBroker,
-    Topics,
-    TopicSettings,
-    TopicTraffic,
-)
+from eruca._admin.savedoffsets import SavedOffset, SavedOffsets
+from eruca._admin.settings import GroupSettings, TopicSettings
+from eruca._admin.storedmessages import StoredMessage
+from eruca._admin.targets import BrokerRow
+from eruca._admin.topics import NamedSettings, Topic, TopicKind, TopicName, TopicOnBroker, Topics, TopicTraffic
+from eruca._admin.tracing import TraceRow, Track
 from eruca._admin.transactions import Deed, Transactions
 from eruca._admin.transactiontable import UNDECIDED, State, Transaction
+from eruca._admin.waiting import MessageHead
 
 __all__ = [
     "UNDECIDED",
@@ -90,6 +78,7 @@ __all__ = [
     "LevelProgress",
     "Listed",
     "Member",
+    "MessageHead",
     "Messages",
     "Move",
     "Moved",

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from eruca._admin.connection import Connection
+from eruca._admin.rates import Rate
 from eruca._admin.results import LIMIT, Changed, Listed
-from eruca._admin.topics import Rate
 
 
 class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):

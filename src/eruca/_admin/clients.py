@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from eruca._admin.connection import Connection
-from eruca._admin.groups import GroupMember, Subscribed
+from eruca._admin.groupmembers import GroupMember, Subscribed
 from eruca._admin.results import LIMIT, Listed
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from eruca._admin.connection import Connection
-from eruca._admin.messages import StoredMessage, describe_message, make_row
 from eruca._admin.results import LIMIT, Listed
+from eruca._admin.storedmessages import StoredMessage, describe_message, make_row
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.sending import Parcel, Sender

@@ -2,57 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from eruca._admin.connection import Connection
-from eruca._admin.results import LIMIT, Listed
+from eruca._admin.groupmembers import RELAY_MS, read_membership
+from eruca._admin.messagereading import Place, read_messages, tail_messages
+from eruca._admin.results import LIMIT, Listed, cut_list
+from eruca._admin.storedmessages import StoredMessage, describe_message, describe_record
+from eruca._admin.targets import BrokerRow, ask_each, find_target, find_targets, gather_bounded
+from eruca._admin.tracing import TraceRow, Track, find_steps, track
+from eruca._admin.waiting import find_next
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
-from eruca._ground.times import from_epoch_ms
-from eruca._wire.bodies import MessageQueue
-from eruca._wire.record import Record
-from eruca.errors import WireError
+from eruca._client.produce.producer import Producer
+from eruca._client.session.cluster import find_named_broker
+from eruca._ground.limits import POSITION_MAX
+from eruca._ground.times import to_epoch_ms
+from eruca._wire.bodies import ConsumeDirectlyResult, MessageQueue, QueueEntries
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import ConsumeDirectlyHeader, QueryConsumeQueueHeader, QueryMessageHeader
+from eruca._wire.ids import decode_offset_id, decode_unique_id
+from eruca._wire.names import MASTER_ID, TOOLS_PRODUCER_GROUP, TRACE_TOPIC
+from eruca.errors import NetError, NoRoute, WireError
 
-
-class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored message, as plain values."""
-
-    # The topic it was sent to, and the one it is stored in: a retry, a dead letter, a half.
-    topic: str
-    stored_in: str
-    broker: str
-    queue: int
-    offset: int
-    # The id its producer chose; the id of this record; and the id of its first record, before any retry.
-    message_id: str
-    offset_id: str
-    origin_id: str
-    tags: str
-    keys: list[str]
-    # All properties, those of brokers and clients too.
-    properties: dict[str, str]
-    body: bytes
-    # The body is still compressed, because it cannot be decompressed here.
-    body_is_packed: bool
-    # When it was sent and when it was stored.
-    born_at: datetime | None
-    stored_at: datetime | None
-    # `host:port` of its sender and of the broker.
-    born_host: str
-    store_host: str
-    # How many times it was delivered again.
-    tries: int
-    # Where the record is in the commit log, and its size.
-    position: int
-    size: int
-    flag: int = 0
-    sys_flag: int = 0
-    # The position of its half, if it was committed.
-    prepared_position: int = 0
+# The id has the time of the producer's clock, the index has the time at which the broker stored the message.
+_CLOCKS_APART_MS = 1000
+# A broker returns no more messages with one unique id, and with one key.
+_UNIQUE_MAX = 32
+_KEYED_MAX = 64
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,15 +57,6 @@ class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[QueueRow]
 
 
-class Track(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group did with a message."""
-
-    group: str
-    # `consumed`, `waiting`, `filtered` (its subscription does not match), `not online` or `unknown` (see `reason`).
-    outcome: str
-    reason: str = ""
-
-
 class Consumed(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of having a client consume a message now."""
 
@@ -93,30 +66,6 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     reason: str = ""
     ordered: bool = False
-
-
-class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a message, as a client traced it."""
-
-    # `sent`, `transaction ended`, `delivered` or `consumed`.
-    step: str
-    at: datetime | None
-    group: str
-    topic: str
-    message_id: str
-    offset_id: str = ""
-    tags: str = ""
-    keys: str = ""
-    client_host: str = ""
-    store_host: str = ""
-    size: int = 0
-    # How long it took; None if the client does not tell.
-    seconds: float | None = None
-    succeeded: bool | None = None
-    # How many times it had been delivered before.
-    tries: int = 0
-    # What a client reports as code of the outcome: of consuming, or of a transaction.
-    outcome: str = ""
 
 
 class Messages:
@@ -129,11 +78,25 @@ class Messages:
 
     async def view(self, offset_id: str) -> StoredMessage:
         """Return the message with an offset id, the id that names broker and position. Raises RequestRefused."""
-        raise NotImplementedError
+        return describe_message(await self._connection.reader.view(offset_id))
 
     async def find(self, topic: str, message_id: str, *, limit: int = 32) -> Listed[StoredMessage]:
         """Return the messages of a topic with the id their producer chose: one, or several after a retry."""
-        raise NotImplementedError
+        try:
+            now_ms = self._connection.session.clock.now_ms()
+            # Its time is that of the producer's clock.
+            begin_ms = max(0, decode_unique_id(message_id, now_ms).timestamp - _CLOCKS_APART_MS)
+        except WireError:
+            begin_ms = 0  # its producer made it in another way
+        header = QueryMessageHeader(
+            topic=topic,
+            key=message_id,
+            max_num=limit + 1,
+            begin_timestamp=begin_ms,
+            end_timestamp=POSITION_MAX,
+            unique_key_query=True,
+        )
+        return await self._query(header, lambda message: message.message_id == message_id, limit)
 
     async def find_by_key(
         self,
@@ -144,12 +107,42 @@ class Messages:
         until: datetime | None = None,
         limit: int = 64,
     ) -> Listed[StoredMessage]:
-        """Return the messages of a topic with a key, oldest first."""
-        raise NotImplementedError
+        """Return the messages of a topic with a key, oldest first; the newest if there are more than `limit`."""
+        header = QueryMessageHeader(
+            topic=topic,
+            key=key,
+            max_num=limit + 1,
+            begin_timestamp=0 if since is None else to_epoch_ms("since", since),
+            end_timestamp=POSITION_MAX if until is None else to_epoch_ms("until", until),
+        )
+        return await self._query(header, lambda message: key in message.keys, limit)
+
+    async def _query(
+        self, header: QueryMessageHeader, fits: Callable[[StoredMessage], bool], limit: int
+    ) -> Listed[StoredMessage]:
+        """Ask the brokers of a topic for messages, of each name one; the index has hashes, so others come too."""
+        connection = self._connection
+        route = await connection.routes.refresh(header.topic)
+        rows = [
+            BrokerRow(cluster="", broker=name, broker_id=number, address=by_id[number])
+            for name, by_id in route.brokers.items()
+            for number in [min(by_id)]
+        ]
+        found, problems = await ask_each(rows, lambda row: connection.calls.query_messages(row.address, header))
+        messages = [describe_record(record, row.broker) for row, records in found for record in records]
+        return sorted(
+            filter(fits, messages), key=lambda message: (message.stored_at is None, message.stored_at)
+        ), problems
 
     async def at(self, topic: str, broker: str, queue: int, offset: int) -> StoredMessage:
         """Return the message at an offset of a queue. Raises NoRoute if there is none."""
-        raise NotImplementedError
+        message = await find_next(self._connection, MessageQueue(broker, queue, topic), offset)
+        if message is None or message.offset != offset:
+            raise NoRoute(
+                f"there is no message at offset {offset} of {topic}, queue {broker}:{queue}",
+                hint=f"eruca topic show {topic} shows the ends of its queues",
+            )
+        return describe_message(message)
 
     async def entries(
         self,
@@ -162,11 +155,26 @@ class Messages:
         group: str | None = None,
     ) -> QueueRows:
         """Return entries of a consume queue, for a look at the files of a broker."""
-        raise NotImplementedError
+        connection = self._connection
+        row = await find_target(connection, broker)
+        header = QueryConsumeQueueHeader(topic=topic, queue_id=queue, index=offset, count=count, consumer_group=group)
+        _, body = await connection.ask(row.address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        found = body if isinstance(body, QueueEntries) else QueueEntries()
+        rows = [
+            QueueRow(
+                offset=offset + number,
+                position=each.position,
+                size=each.size,
+                tags_code=each.tags_code,
+                matches=each.matches or group is None,
+            )
+            for number, each in enumerate(found.queue_data)
+        ]
+        return QueueRows(broker=row.where, begin=found.min_queue_index, end=found.max_queue_index, rows=rows)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def read(
+    async def read(
         self,
         topic: str,
         *,
@@ -179,13 +187,17 @@ class Messages:
         key: str | None = None,
         limit: int | None = LIMIT,
     ) -> AsyncIterator[StoredMessage]:
-        """Yield the messages of a topic, queue after queue, up to their present ends. Raises NoRoute.
+        """Yield the messages of a topic up to the present ends of its queues, in the order of storing. Raises NoRoute.
 
         `since` and `until` are times of storing; both ends are included. `offset` needs `broker` and `queue`.
         """
-        raise NotImplementedError
+        place = Place(
+            topic=topic, broker=broker, queue=queue, offset=offset, since=since, until=until, tags=tags, key=key
+        )
+        async for message in _count(read_messages(self._connection, place), limit):
+            yield message
 
-    def tail(
+    async def tail(
         self,
         topic: str,
         *,
@@ -198,7 +210,9 @@ class Messages:
         limit: int | None = None,
     ) -> AsyncIterator[StoredMessage]:
         """Yield the messages that arrive in a topic, for ever or up to `limit`, and first the `last` of each queue."""
-        raise NotImplementedError
+        place = Place(topic=topic, broker=broker, queue=queue, offset=offset, tags=tags, key=key)
+        async for message in _count(tail_messages(self._connection, place, last), limit):
+            yield message
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
@@ -212,68 +226,85 @@ class Messages:
         properties: Mapping[str, str] | None = None,
         broker: str | None = None,
         queue: int | None = None,
+        trace: bool = False,
         dry_run: bool = False,
     ) -> Receipt | None:
         """Send a message, to any queue or to a certain one, for a test. It creates no topic; None with `dry_run`."""
-        raise NotImplementedError
+        connection = self._connection
+        route = await connection.routes.refresh(topic)
+        queues = [
+            each for each in route.write_queues if broker in (None, each.broker_name) and queue in (None, each.queue_id)
+        ]
+        if not queues:
+            raise NoRoute(
+                f"topic {topic} has no such queue that may be written to",
+                hint=f"eruca topic show {topic} shows its queues and its permission",
+            )
+        if dry_run:
+            return None
+        async with Producer(group=TOOLS_PRODUCER_GROUP, options=connection.options, trace=trace) as producer:
+            place = None if broker is None and queue is None else random.choice(queues)
+            return await producer.send(topic, body, tags=tags, keys=keys, properties=properties, queue=place)
 
     async def consume_directly(
-        self, offset_id: str, group: str, client_id: str, *, dry_run: bool = False
+        self, offset_id: str, group: str, client_id: str | None = None, *, dry_run: bool = False
     ) -> Consumed | None:
-        """Have a client of a group consume a message now, whatever its offset. None with `dry_run`."""
-        raise NotImplementedError
+        """Have a client of a group, by default any, consume a message now, whatever its offset. None with `dry_run`.
+
+        Raises NoRoute if no such client is connected to the broker of the message.
+        """
+        connection = self._connection
+        name, address = await find_named_broker(connection.routes, decode_offset_id(offset_id))
+        row = BrokerRow(cluster="", broker=name, broker_id=MASTER_ID, address=address)
+        members = (await read_membership(connection, group, [row])).members
+        chosen = next((each.client_id for each in members if client_id in (None, each.client_id)), None)
+        if chosen is None:
+            who = f"a member of group {group}" if client_id is None else client_id
+            raise NoRoute(f"{who} is not connected to {name}", hint=f"eruca group show {group} lists its members")
+        if dry_run:
+            return None
+        header = ConsumeDirectlyHeader(consumer_group=group, client_id=chosen, message_id=offset_id, broker_name=name)
+        _, body = await connection.ask(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header, timeout_ms=RELAY_MS)
+        if not isinstance(body, ConsumeDirectlyResult):
+            raise NetError(f"{chosen} answered without an outcome")
+        return Consumed(
+            client_id=chosen,
+            outcome=body.consume_result or "",
+            seconds=body.spent_time_ms / 1000,
+            reason=body.remark or "",
+            ordered=body.order,
+        )
 
     # -- following ---------------------------------------------------------------------------------------------------
 
     async def tracks(self, offset_id: str, *, limit: int = LIMIT) -> Listed[Track]:
         """Return what the groups of its topic did with a message."""
-        raise NotImplementedError
+        connection = self._connection
+        message = await self.view(offset_id)
+        rows = await find_targets(connection)
+        found, problems = await ask_each(rows, lambda row: connection.calls.list_groups(row.address, message.stored_in))
+        groups = sorted({group for _, part in found for group in part})
+        tracks = await gather_bounded(groups[:limit], lambda group: track(connection, rows, message, group))
+        items = [each for each in tracks if isinstance(each, Track)]
+        return cut_list(items, limit, problems, more=len(groups) > limit)
 
     async def trace(self, message_id: str, *, trace_topic: str | None = None, limit: int = 64) -> Listed[TraceRow]:
-        """Return the steps of a message, which its clients traced, by message id or by key; oldest first."""
-        raise NotImplementedError
+        """Return the steps of a message, which its clients traced, by message id or by key; oldest first.
+
+        `limit` is the number of trace messages that are read.
+        """
+        found = await self.find_by_key(trace_topic or TRACE_TOPIC, message_id, limit=limit)
+        return Listed(items=find_steps(found.items, message_id), cut=found.cut, problems=found.problems)
 
 
-def describe_record(record: Record, broker: str) -> StoredMessage:
-    """Return a record as plain values."""
-    return describe_message(Message(record, MessageQueue(broker, record.queue_id, record.topic)))
-
-
-def describe_message(message: Message) -> StoredMessage:
-    """Return a message as plain values."""
-    record = message.record
-    try:
-        body, is_packed = bytes(message.body), False
-    except WireError:
-        body, is_packed = bytes(record.body), True
-    return StoredMessage(
-        topic=message.origin_topic,
-        stored_in=record.topic,
-        broker=message.queue.broker_name,
-        queue=record.queue_id,
-        offset=record.queue_offset,
-        message_id=message.message_id,
-        offset_id=message.offset_id,
-        origin_id=message.origin_id,
-        tags=message.tags,
-        keys=message.keys,
-        properties=message.all_properties,
-        body=body,
-        body_is_packed=is_packed,
-        born_at=from_epoch_ms(record.born_timestamp),
-        stored_at=from_epoch_ms(record.store_timestamp),
-        born_host=message.born_host,
-        store_host=message.store_host,
-        tries=record.reconsume_times,
-        position=record.position,
-        size=record.size,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        prepared_position=record.prepared_position,
-    )
-
-
-def make_row(message: StoredMessage) -> dict[str, Any]:
-    """Return a message as it is written everywhere as JSON: plain values, and the body in base64."""
-    row: dict[str, Any] = msgspec.to_builtins(message)
-    return row | {"body_base64": row.pop("body")}
+async def _count(messages: AsyncGenerator[Message, None], limit: int | None) -> AsyncIterator[StoredMessage]:
+    """Yield the first messages, as plain values."""
+    left = limit
+    async with aclosing(messages) as opened:
+        async for message in opened:
+            if left == 0:
+                return
+            yield describe_message(message)
+            left = None if left is None else left - 1
+            if left == 0:
+                return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -16,9 +17,10 @@ LIMIT = 1000
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """A server that did not answer, or refused. The other servers are in the result all the same."""
 
-    # The name and the address of a broker, or the address of a name server.
+    # The name of a broker, or the address of a name server.
     where: str
     error: str
+    address: str = ""
     hint: str = ""
 
 
@@ -62,3 +64,20 @@ class Changed(msgspec.Struct, Generic[Facts], frozen=True, kw_only=True):
     def failed(self) -> bool:
         """Whether it failed on any server."""
         return any(change.outcome == "failed" for change in self.changes)
+
+
+def cut_list(rows: Sequence[Item], limit: int, problems: Iterable[Problem] = (), *, more: bool = False) -> Listed[Item]:
+    """Return the first rows; `more`: the caller knows that there are others."""
+    return Listed(items=list(rows[:limit]), cut=more or len(rows) > limit, problems=list(problems))
+
+
+def fail_silent(problems: Iterable[Problem]) -> list[Change[Any]]:
+    """Return a failed change for each server that did not answer when it was asked how it is now."""
+    return [Change(where=each.where, before=None, after=None, outcome="failed", reason=each.error) for each in problems]
+
+
+def name_outcome(before: object, after: object, *, dry_run: bool) -> str:
+    """Return the outcome of a change that works."""
+    if before == after:
+        return "unchanged"
+    return "planned" if dry_run else "done"

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Collection
 import msgspec
 
 from eruca._admin.connection import Connection, explain_no_master
-from eruca._admin.messages import StoredMessage, describe_record
 from eruca._admin.results import LIMIT, Listed
+from eruca._admin.storedmessages import StoredMessage, describe_record
 from eruca._admin.transactiontable import UNDECIDED, State, Transaction, TransactionTable
 from eruca._client.message import Message
 from eruca._ground.limits import POSITION_MAX

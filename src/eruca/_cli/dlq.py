@@ -13,7 +13,7 @@ import click
 
 from eruca._admin.admin import Admin
 from eruca._admin.deadletters import GroupLetters, Journal, Resent, Wanted, write_files
-from eruca._admin.messages import StoredMessage, make_row
+from eruca._admin.storedmessages import StoredMessage, make_row
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import add_output_option, format_time, make_table, parse_time, print_document, print_rows

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from eruca._admin.admin import Admin
-from eruca._admin.offsets import Move, Moved
+from eruca._admin.moving import Move, Moved
 from eruca._admin.progress import QueueProgress
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate
 from eruca._cli.connecting import add_nameserver_option

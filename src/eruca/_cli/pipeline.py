@@ -272,7 +272,7 @@ def lag(nameservers: str, groups: tuple[str, ...], topics: tuple[str, ...], queu
 
     from eruca._admin.lag import sum_lag
 
-    found = operate(nameservers, lambda admin: admin.offsets.lag(groups, topics)).items
+    found = operate(nameservers, lambda admin: admin.offsets.lag(groups, topics, limit=sys.maxsize)).items
     rows: list[dict[str, Any]] = []
     for lagging in found if queues else sum_lag(found):
         row = {_LAG_NAMES.get(key, key): value for key, value in msgspec.structs.asdict(lagging).items()}

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from eruca._admin.admin import Admin
-from eruca._admin.messages import StoredMessage
+from eruca._admin.storedmessages import StoredMessage
 from eruca._admin.transactions import Deed
 from eruca._admin.transactiontable import UNDECIDED, State, Transaction, count_log_bytes, read_store
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count

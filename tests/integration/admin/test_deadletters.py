@@ -12,7 +12,7 @@ import pytest
 
 from eruca._admin import connection
 from eruca._admin.deadletters import ALL, GroupLetters, Journal, Wanted, write_files
-from eruca._admin.messages import StoredMessage, describe_record, make_row
+from eruca._admin.storedmessages import StoredMessage, describe_record, make_row
 from eruca._client.pull.queuereading import QueueReader
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX

@@ -287,10 +287,7 @@ class Routes:
 
     async def ask_nameserver(self, build: Callable[[], Command]) -> tuple[str, Command]:
         """Ask the name servers, starting with the one that answered last; returns the server and its answer."""
-        await self._nameservers.refresh()
-        addresses = list(self._nameservers.addresses)
-        if not addresses:
-            raise _explain_unnamed()
+        addresses = await self.list_nameservers()
         random.shuffle(addresses)
         addresses.sort(key=lambda address: address != self._current)
         failures = []
@@ -308,6 +305,14 @@ class Routes:
         raise NetError(
             f"no name server answers: {'; '.join(failures)}", hint="is one running? `eruca up` starts one on port 9876"
         )
+
+    async def list_nameservers(self) -> list[str]:
+        """Return the addresses of all name servers. Raises NetError if none is configured."""
+        await self._nameservers.refresh()
+        addresses = list(self._nameservers.addresses)
+        if not addresses:
+            raise _explain_unnamed()
+        return addresses
 
     def _keep(self, route: Route) -> Route:
         before = self._routes.get(route.topic)

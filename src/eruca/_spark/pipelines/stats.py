@@ -6,6 +6,7 @@ Messages are read once, into a small table of counts (`make_histogram`); the oth
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -180,7 +181,7 @@ def _collect_traffic(histogram: Any, summary: JobSummary) -> dict[str, Table]:
 def collect_lag(access: Access, topics: Sequence[str] = ()) -> Table:
     """Return the current lag, one row for each group and topic."""
     with Cluster(access) as cluster:
-        rows = sum_lag(cluster.run(cluster.admin.offsets.lag(topics=topics)).items)
+        rows = sum_lag(cluster.run(cluster.admin.offsets.lag(topics=topics, limit=sys.maxsize)).items)
     return [
         {
             "group": row.group,
