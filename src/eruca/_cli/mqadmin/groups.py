@@ -15,6 +15,11 @@ from eruca.errors import NoRoute
 
 # How Java names the kinds of consumers.
 _KINDS = {"push": "CONSUME_PASSIVELY", "pull": "CONSUME_ACTIVELY"}
+_STARTS = {
+    "latest": "CONSUME_FROM_LAST_OFFSET",
+    "earliest": "CONSUME_FROM_FIRST_OFFSET",
+    "timestamp": "CONSUME_FROM_TIMESTAMP",
+}
 
 # --- changing -------------------------------------------------------------------------------------------------------
 
@@ -104,7 +109,7 @@ async def consumer_connection(call: Call) -> None:
     call.out.say("")
     call.out.say("ConsumeType: %s", _KINDS.get(found.kind, found.kind))
     call.out.say("MessageModel: %s", found.model.upper())
-    call.out.say("ConsumeFromWhere: %s", found.start)
+    call.out.say("ConsumeFromWhere: %s", _STARTS.get(found.start, found.start))
 
 
 async def consumer_progress(call: Call) -> None:

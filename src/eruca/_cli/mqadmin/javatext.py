@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from eruca._admin.messages import StoredMessage
 from eruca._admin.settings import GroupSettings, TopicSettings, read_permission, show_permission
+from eruca._admin.storedmessages import StoredMessage
 from eruca._client.produce.outgoing import Receipt
 from eruca._ground.times import from_epoch_ms, to_epoch_ms
 from eruca._wire.codes import VERSION_HIGHER

@@ -7,7 +7,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from eruca._admin.messages import Consumed, QueueRow, StoredMessage, TraceRow, Track
+from eruca._admin.messages import Consumed, QueueRow
+from eruca._admin.storedmessages import StoredMessage
+from eruca._admin.tracing import TraceRow, Track
 from eruca._cli.mqadmin.call import Call
 from eruca._cli.mqadmin.javatext import show_bool, show_map, show_receipt, show_time, show_time_ms
 from eruca._cli.mqadmin.running import name_file

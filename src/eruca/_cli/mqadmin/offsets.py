@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
-from eruca._admin.offsets import Move, Moved
+from eruca._admin.moving import Move, Moved
 from eruca._cli.mqadmin.call import Call
 from eruca._cli.mqadmin.javatext import cut, parse_java_time, show_bool, to_ms
 from eruca.errors import NoRoute

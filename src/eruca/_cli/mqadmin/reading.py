@@ -9,8 +9,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from eruca._admin.messages import StoredMessage
 from eruca._admin.settings import read_permission
+from eruca._admin.storedmessages import StoredMessage
 from eruca._cli.mqadmin.call import ALL, Call
 from eruca._cli.mqadmin.javatext import parse_java_time, show_message, show_queue
 from eruca._wire.names import READ

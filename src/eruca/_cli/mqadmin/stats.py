@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eruca._admin.progress import Progress
-from eruca._admin.topics import Rate, TopicTraffic
+from eruca._admin.rates import Rate
+from eruca._admin.topics import TopicTraffic
 from eruca._cli.mqadmin.call import ALL, Call, ask_each
 from eruca._cli.mqadmin.javatext import cut
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX

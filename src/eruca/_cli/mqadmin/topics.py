@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from eruca._admin.queueends import QueueEnds
 from eruca._admin.routes import RouteBroker, TopicRoute
 from eruca._admin.settings import TopicSettings, read_permission
-from eruca._admin.topics import QueueEnds
 from eruca._cli.mqadmin.call import ALL, Call, ask_each
 from eruca._cli.mqadmin.javatext import (
     cut,

@@ -9,6 +9,8 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -16,6 +18,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.regex.Pattern;
 import org.apache.commons.cli.CommandLine;
 import org.apache.commons.cli.Option;
 import org.apache.commons.cli.Options;
@@ -36,10 +39,16 @@ import org.apache.rocketmq.common.message.MessageClientIDSetter;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.subscription.SubscriptionGroupConfig;
+import org.apache.rocketmq.logging.InternalLogger;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.srvutil.ServerUtil;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 import org.apache.rocketmq.tools.command.SubCommand;
+import org.apache.rocketmq.tools.command.consumer.StartMonitoringSubCommand;
+import org.apache.rocketmq.tools.monitor.DefaultMonitorListener;
+import org.apache.rocketmq.tools.monitor.MonitorConfig;
+import org.apache.rocketmq.tools.monitor.MonitorService;
 import org.slf4j.LoggerFactory;
 
 /**
@@ -47,7 +56,8 @@ import org.slf4j.LoggerFactory;
  *
  * <p>{"do": "run", "nameServer": host:port, "arguments": [command, ...]} answers with one row: what the command printed
  * ("out"), what it complained about ("err") and the exception it ended with ("error"); with "tools": path, requests
- * are signed by the account of that tools.yml. {"do": "describe"} answers with the names and options of all commands.
+ * are signed by the account of that tools.yml; with "until": pattern, a command that goes on for ever is stopped when it
+ * has printed such a line. startMonitoring does one round. {"do": "describe"} answers with the names and options of all commands.
  * {"do": "build", "kind": name,
  * "nameServer": ..., "address": ..., "broker": ...} makes the content that commands are asked about: the same topics,
  * groups, messages and offsets for every kind, with clients that stay connected. Its row has the ids: "m5" is the
@@ -117,8 +127,8 @@ public final class MqAdmin {
         static SubCommand find(String name) {
             subCommandList.clear();
             initCommand();
-            return subCommandList.stream()
-                .filter(known -> known.commandName().equalsIgnoreCase(name)).findFirst().orElseThrow();
+            return subCommandList.stream().filter(known -> name.equalsIgnoreCase(known.commandName())
+                || name.equalsIgnoreCase(known.commandAlias())).findFirst().orElseThrow();
         }
 
         static List<SubCommand> all() {
@@ -169,7 +179,14 @@ public final class MqAdmin {
             System.setOut(new PrintStream(said, true, "UTF-8"));
             System.setErr(new PrintStream(complained, true, "UTF-8"));
             String tools = request.getString("tools");
-            command.execute(line, options, tools == null ? null : AclUtils.getAclRPCHook(tools));
+            RPCHook hook = tools == null ? null : AclUtils.getAclRPCHook(tools);
+            if (command instanceof StartMonitoringSubCommand) {
+                monitor();
+            } else if (request.getString("until") != null) {
+                executeUntil(request.getString("until"), said, () -> command.execute(line, options, hook));
+            } else {
+                command.execute(line, options, hook);
+            }
         } catch (Exception error) {
             Throwable cause = error;
             while (cause.getCause() != null) {
@@ -185,6 +202,48 @@ public final class MqAdmin {
         row(answer);
     }
 
+    private interface Work {
+        void run() throws Exception;
+    }
+
+    /** Run a command that goes on for ever, and interrupt it once it has printed a line like this. */
+    private static void executeUntil(String pattern, ByteArrayOutputStream said, Work work) throws Exception {
+        Pattern wanted = Pattern.compile(pattern, Pattern.MULTILINE);
+        Thread thread = new Thread(() -> {
+            try {
+                work.run();
+            } catch (Exception interrupted) {
+                // It was waiting for its next round.
+            }
+        });
+        thread.start();
+        Scene.await(pattern, () -> wanted.matcher(said.toString(StandardCharsets.UTF_8)).find());
+        thread.interrupt();
+        thread.join();
+    }
+
+    /** One round of the monitor, with what it would write to the log printed. */
+    private static void monitor() throws Exception {
+        InternalLogger printing = (InternalLogger) Proxy.newProxyInstance(
+            MqAdmin.class.getClassLoader(), new Class<?>[] {InternalLogger.class}, (proxy, method, arguments) -> {
+                if (method.getName().equals("info")) {
+                    System.out.println(arguments[0]);
+                }
+                return null;
+            });
+        DefaultMonitorListener listener = new DefaultMonitorListener();
+        Field log = DefaultMonitorListener.class.getDeclaredField("log");
+        log.setAccessible(true);
+        log.set(listener, printing);
+        MonitorService service = new MonitorService(new MonitorConfig(), listener, null);
+        service.start();
+        try {
+            service.doMonitorWork();
+        } finally {
+            service.shutdown();
+        }
+    }
+
     // --- content ------------------------------------------------------------------------------------------------
 
     private void build(JSONObject request) throws Exception {
@@ -196,8 +255,11 @@ public final class MqAdmin {
         admin.start();
         admin.createAndUpdateTopicConfig(address, new TopicConfig(ORDERS, QUEUES, QUEUES, 6));
         admin.createAndUpdateTopicConfig(address, new TopicConfig("MqEmpty", 3, 2, 6));
-        admin.createAndUpdateTopicConfig(address, new TopicConfig("MqCounted", 1, 1, 6));
-        admin.updateConsumeOffset(address, "MqCounters", new MessageQueue("MqCounted", broker, 0), 0);
+        for (String tool : new String[] {"ByJava", "ByOurs"}) {
+            admin.createAndUpdateTopicConfig(address, new TopicConfig("MqCounted" + tool, 1, 1, 6));
+            admin.updateConsumeOffset(address, "MqCounters" + tool, new MessageQueue("MqCounted" + tool, broker, 0), 0);
+        }
+        admin.createAndUpdateTopicConfig(address, new TopicConfig("MqTraced", 1, 1, 6));
         SubscriptionGroupConfig group = new SubscriptionGroupConfig();
         group.setGroupName("MqConfigured");
         group.setRetryMaxTimes(3);
@@ -229,7 +291,29 @@ public final class MqAdmin {
                 return false;
             }
         });
+        trace(admin, names, kind);
         row(ids);
+    }
+
+    /** One message whose producer traces it. */
+    private void trace(DefaultMQAdminExt admin, String names, String kind) throws Exception {
+        DefaultMQProducer producer = prepare(
+            new DefaultMQProducer("MqTracers", null, true, null), names, "tracers-" + kind);
+        producer.setSendMsgTimeout(TIMEOUT_MS);
+        producer.start();
+        Message message = new Message("MqTraced", "TagA", "key", "traced".getBytes(StandardCharsets.UTF_8));
+        String id = ids.computeIfAbsent("traced", label -> MessageClientIDSetter.createUniqID());
+        MessageAccessor.putProperty(message, MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, id);
+        producer.send(message);
+        Scene.await("the trace", () -> {
+            try {
+                long now = System.currentTimeMillis();
+                return !admin.queryMessage("RMQ_SYS_TRACE_TOPIC", id, 1, 0, now).getMessageList().isEmpty();
+            } catch (MQClientException nothingYet) {
+                return false;
+            }
+        });
+        producer.shutdown();
     }
 
     private static <T extends ClientConfig> T prepare(T client, String names, String instance) {
