@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from eruca._admin.accounts import Account, Accounts, AccountVersion, WhiteAddresses
 from eruca._admin.admin import Admin
-from eruca._admin.brokers import Brokers, GroupProgress, Health, Runtime, ServerConfig
+from eruca._admin.brokers import Brokers, GroupProgress, Health, ServerConfig
 from eruca._admin.clients import ClientOffset, Clients, HeldQueue, ProducerClient, RunningInfo, TopicPace
 from eruca._admin.cluster import Cluster, ClusterRow
 from eruca._admin.deadletters import DeadLetters, GroupLetters, Journal, Resent, Wanted
@@ -28,6 +28,7 @@ from eruca._admin.rates import Rate
 from eruca._admin.results import Change, Changed, Listed, Problem, Undo
 from eruca._admin.rolechanges import Promotion
 from eruca._admin.routes import RouteBroker, Routes, ServerRoute, TopicRoute
+from eruca._admin.runtime import Runtime
 from eruca._admin.savedoffsets import SavedOffset, SavedOffsets
 from eruca._admin.settings import GroupSettings, TopicSettings
 from eruca._admin.storedmessages import StoredMessage

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from eruca import MessageQueue
 from eruca._admin.lag import QueueLag, read_lag, sum_lag
+from eruca._ground.times import from_epoch_ms
 from eruca._spark.cluster import Access, Cluster
 from tests.interop.brokers import Cluster as Servers
 from tests.spark.producing import commit_group, create_topic, name_topic, send
@@ -26,7 +27,8 @@ def test_lag_in_messages_and_time(cluster: Servers) -> None:
             (topic, 1, 4, 4, 0),
         ]
         stored = asked.run(_find_time(asked, queues[0], 3))
-        later = asked.run(read_lag(asked.admin.connection, [group], [topic], now_ms=stored + HOUR_MS))
+        now = from_epoch_ms(stored + HOUR_MS)
+        later, _, _ = asked.run(read_lag(asked.admin.connection, [group], [topic], limit=10, now=now))
         assert [row.lag_time for row in later] == [timedelta(hours=1), None]
         assert asked.run(asked.admin.offsets.lag([group], ["another"])).items == []
         assert asked.run(asked.admin.offsets.lag(["nobody"])).items == []

@@ -14,6 +14,7 @@ import msgspec
 from eruca._admin.connection import Connection
 from eruca._admin.results import LIMIT, Listed
 from eruca._admin.storedmessages import StoredMessage, describe_message, make_row
+from eruca._admin.targets import gather_bounded
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.sending import Parcel, Sender
@@ -294,14 +295,14 @@ class DeadLetters:
 
     async def list(self, *, limit: int = LIMIT) -> Listed[GroupLetters]:
         """Return every group that has dead letters, and how many each has."""
-        rows = []
         topics = [topic for topic in await self._connection.list_topics() if topic.startswith(DLQ_PREFIX)]
-        for topic in topics[:limit]:
-            group = topic.removeprefix(DLQ_PREFIX)
-            try:
-                rows.append(GroupLetters(group=group, count=await self.count(group)))
-            except ErucaError as error:
-                rows.append(GroupLetters(group=group, count=0, problem=str(error)))
+        groups = [topic.removeprefix(DLQ_PREFIX) for topic in topics[:limit]]
+        rows = [
+            GroupLetters(group=group, count=0, problem=str(count))
+            if isinstance(count, ErucaError)
+            else GroupLetters(group=group, count=count)
+            for group, count in zip(groups, await gather_bounded(groups, self.count), strict=True)
+        ]
         return Listed(items=rows, cut=len(topics) > limit)
 
     async def count(self, group: str) -> int:

@@ -20,10 +20,9 @@ from eruca._admin.groupmembers import (
 from eruca._admin.groupqueues import GroupQueue, add_messages, add_owners, read_queues
 from eruca._admin.lag import is_own_group, list_groups
 from eruca._admin.queueends import list_queue_ends
-from eruca._admin.results import LIMIT, Changed, Listed, Problem, cut_list
+from eruca._admin.results import LIMIT, Changed, Listed, Problem, cut_list, read_time
 from eruca._admin.settings import GroupSettings, describe_group, read_group_configs
 from eruca._admin.targets import BrokerRow, ask_each, find_targets
-from eruca._ground.times import from_epoch_ms
 from eruca._wire.bodies import ConsumeTimeSpans
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import TopicGroupHeader
@@ -226,9 +225,9 @@ class Groups:
                 topic=each.message_queue.topic,
                 broker=each.message_queue.broker_name,
                 queue=each.message_queue.queue_id,
-                first_at=_read_time(each.min_timestamp),
-                last_at=_read_time(each.max_timestamp),
-                consumed_at=_read_time(each.consume_timestamp),
+                first_at=read_time(each.min_timestamp),
+                last_at=read_time(each.max_timestamp),
+                consumed_at=read_time(each.consume_timestamp),
                 delay=timedelta(milliseconds=max(0, each.delay_time)),
             )
             for _, body in found
@@ -329,10 +328,6 @@ class Groups:
         return await delete_group(
             self._connection, group, rows, offsets=offsets, topics=topics, force=force, dry_run=dry_run
         )
-
-
-def _read_time(time_ms: int) -> datetime | None:
-    return from_epoch_ms(time_ms) if time_ms > 0 else None
 
 
 def _unique(problems: Sequence[Problem]) -> list[Problem]:

@@ -130,9 +130,10 @@ class Messages:
         ]
         found, problems = await ask_each(rows, lambda row: connection.calls.query_messages(row.address, header))
         messages = [describe_record(record, row.broker) for row, records in found for record in records]
-        return sorted(
-            filter(fits, messages), key=lambda message: (message.stored_at is None, message.stored_at)
-        ), problems
+        newest = sorted(filter(fits, messages), key=lambda message: (message.stored_at is not None, message.stored_at))
+        most = _UNIQUE_MAX if header.unique_key_query else _KEYED_MAX
+        more = len(newest) > limit or any(len(records) >= most for _, records in found)
+        return Listed(items=newest[-limit:], cut=more, problems=problems)
 
     async def at(self, topic: str, broker: str, queue: int, offset: int) -> StoredMessage:
         """Return the message at an offset of a queue. Raises NoRoute if there is none."""

@@ -9,10 +9,9 @@ from datetime import datetime
 import msgspec
 
 from eruca._admin.connection import Connection
-from eruca._admin.results import Problem
+from eruca._admin.results import Problem, read_time
 from eruca._admin.targets import BrokerRow, ask_each, find_targets
 from eruca._client.session.calls import explain_refusal
-from eruca._ground.times import from_epoch_ms
 from eruca._wire.bodies import ConsumeOffset, ConsumerOffsets, ConsumeStats, MessageQueue, decode_json
 from eruca._wire.catalog import build_request
 from eruca._wire.codes import RequestCode, ResponseCode
@@ -62,7 +61,7 @@ def describe_progress(queue: MessageQueue, each: ConsumeOffset) -> QueueProgress
         queue=queue.queue_id,
         offset=each.consumer_offset,
         end=each.broker_offset,
-        consumed_at=from_epoch_ms(each.last_timestamp) if each.last_timestamp > 0 else None,
+        consumed_at=read_time(each.last_timestamp),
     )
 
 

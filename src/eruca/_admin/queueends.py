@@ -8,9 +8,8 @@ from datetime import datetime
 import msgspec
 
 from eruca._admin.connection import Connection
-from eruca._admin.results import Problem
+from eruca._admin.results import Problem, read_time
 from eruca._admin.targets import BrokerRow, ask_each, gather_bounded
-from eruca._ground.times import from_epoch_ms
 from eruca._wire.bodies import TopicStatsTable
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import QueueHeader, TimestampAnswerHeader, TopicHeader
@@ -59,7 +58,7 @@ async def list_queue_ends(
             # A queue that was never written to may begin below 0.
             begin=max(0, each.min_offset),
             end=each.max_offset,
-            last_at=from_epoch_ms(each.last_update_timestamp) if each.last_update_timestamp > 0 else None,
+            last_at=read_time(each.last_update_timestamp),
         )
         for _, table in found
         for queue, each in table.offset_table.items()
@@ -78,7 +77,7 @@ async def add_first_times(
         header = QueueHeader(topic=row.topic, queue_id=row.queue)
         answer, _ = await connection.ask(addresses[row.broker], RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         time_ms = answer.timestamp if isinstance(answer, TimestampAnswerHeader) else -1
-        return msgspec.structs.replace(row, first_at=from_epoch_ms(time_ms) if time_ms > 0 else None)
+        return msgspec.structs.replace(row, first_at=read_time(time_ms))
 
     answers = await gather_bounded(queues, ask)
     return [row if isinstance(answer, ErucaError) else answer for row, answer in zip(queues, answers, strict=True)]

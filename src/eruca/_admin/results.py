@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
+
+from eruca._ground.times import from_epoch_ms
 
 Item = TypeVar("Item")
 Facts = TypeVar("Facts")
@@ -81,3 +84,8 @@ def name_outcome(before: object, after: object, *, dry_run: bool) -> str:
     if before == after:
         return "unchanged"
     return "planned" if dry_run else "done"
+
+
+def read_time(time_ms: int) -> datetime | None:
+    """Return a time that a server reports in milliseconds; None for 0 or less, which mean that there is none."""
+    return from_epoch_ms(time_ms) if time_ms > 0 else None

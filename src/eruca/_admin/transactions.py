@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable, Collection
 import msgspec
 
 from eruca._admin.connection import Connection, explain_no_master
-from eruca._admin.results import LIMIT, Listed
+from eruca._admin.results import LIMIT, Listed, Problem, cut_list
 from eruca._admin.storedmessages import StoredMessage, describe_record
+from eruca._admin.targets import BrokerRow, ask_each, find_targets, gather_bounded
 from eruca._admin.transactiontable import UNDECIDED, State, Transaction, TransactionTable
 from eruca._client.message import Message
 from eruca._ground.limits import POSITION_MAX
@@ -21,7 +22,7 @@ from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC
 from eruca._wire.properties import UNIQ_KEY
 from eruca._wire.record import Record
 from eruca._wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, get_transaction
-from eruca.errors import ConfigError, ErucaError
+from eruca.errors import ConfigError, ErucaError, NetError
 
 # A query by unique id finds the committed message, its retries, and others with the same hash.
 _QUERY_COUNT_MAX = 64
@@ -58,14 +59,17 @@ class Transactions:
         broker that has given some up, because they may have been decided since. `progress` is called with the number of
         records read.
         """
-        rows = await find_transactions(self._connection, states, progress=progress)
-        return Listed(items=rows[:limit], cut=len(rows) > limit)
+        rows, problems = await find_transactions(self._connection, states, progress=progress)
+        return cut_list(rows, limit, problems)
 
     async def find(self, name: str) -> Transaction:
         """Return the transaction with a message id or an offset id, in any state. Raises ConfigError."""
-        for row in await find_transactions(self._connection, frozenset(State)):
+        rows, problems = await find_transactions(self._connection, frozenset(State))
+        for row in rows:
             if name in (row.message_id, row.offset_id):
                 return row
+        if problems:
+            raise NetError(f"{problems[0].where} does not report its transactions: {problems[0].error}")
         raise ConfigError(f"there is no transaction {name}", hint="eruca txn list --state all lists them")
 
     async def view(self, row: Transaction) -> StoredMessage:
@@ -118,22 +122,38 @@ class Transactions:
 
 async def find_transactions(
     connection: Connection, states: Collection[State] = UNDECIDED, *, progress: Callable[[int], None] | None = None
-) -> list[Transaction]:
+) -> tuple[list[Transaction], list[Problem]]:
     """Return the transactions in some states, by broker and in the order in which they began."""
-    found: list[Transaction] = []
+    found, problems = await ask_each(
+        await find_targets(connection), lambda row: _find_at(connection, row, states, progress)
+    )
+    return [transaction for _, part in found for transaction in part], problems
+
+
+async def _find_at(
+    connection: Connection, row: BrokerRow, states: Collection[State], progress: Callable[[int], None] | None
+) -> list[Transaction]:
+    """Return the transactions of one broker."""
     wants_decided = not UNDECIDED.issuperset(states)
-    for broker, address in (await connection.list_masters()).items():
-        rows = await _read_table(connection, broker, address, progress, from_start=wants_decided)
-        if not wants_decided and any(row.state is State.GIVEN_UP for row in rows):
-            # Their halves, and late decisions about them, are before the position up to which the broker checked.
-            rows = await _read_table(connection, broker, address, progress, from_start=True)
-        for row in rows:
-            # A slow producer may have committed one since it was given up.
-            if row.state is State.GIVEN_UP or (row.state is State.ROLLED_BACK and wants_decided):
-                row = await _look_for_commit(connection, address, row)  # noqa: PLW2901
-            if row.state in states:
-                found.append(msgspec.structs.replace(row, broker=broker))
-    return found
+    rows = await _read_table(connection, row.broker, row.address, progress, from_start=wants_decided)
+    if not wants_decided and any(each.state is State.GIVEN_UP for each in rows):
+        # Their halves, and late decisions about them, are before the position up to which the broker checked.
+        rows = await _read_table(connection, row.broker, row.address, progress, from_start=True)
+    # A slow producer may have committed one since it was given up.
+    doubtful = [
+        each for each in rows if each.state is State.GIVEN_UP or (each.state is State.ROLLED_BACK and wants_decided)
+    ]
+    looks = await gather_bounded(doubtful, lambda each: _look_for_commit(connection, row.address, each))
+    for look in looks:
+        if isinstance(look, ErucaError):
+            raise look
+    judged = {before.position: look for before, look in zip(doubtful, looks, strict=True)}
+    found = [judged.get(each.position, each) for each in rows]
+    return [
+        msgspec.structs.replace(each, broker=row.broker)
+        for each in found
+        if isinstance(each, Transaction) and each.state in states
+    ]
 
 
 async def _read_table(
