@@ -18,7 +18,7 @@ from tests.interop.brokers import SETTINGS, ErucaCluster, JavaCluster
 from tests.interop.guarded import WHO, GuardedEruca, GuardedJava, write_tools
 from tests.interop.javapeer import JavaProgram, Peer
 from tests.interop.mqadmin import Side, find_differences
-from tests.interop.mqadmincases import ACCOUNT_CASES, CASES, SLICE
+from tests.interop.mqadmincases import ACCOUNT_CASES, CASES, LAST_CASES, SLICE
 from tests.needs import starts
 
 # As `JavaBroker` has it; and the trace has a topic.
@@ -55,8 +55,8 @@ def guarded(program: JavaProgram, peer: Peer, tmp_path_factory: pytest.TempPathF
     tools = write_tools(home / "tools.yml", admin)
     with GuardedEruca(home / "eruca") as eruca, GuardedJava(peer, home / "java") as java:
         yield (
-            Side(program, eruca, home / "eruca", tools_file=tools),
-            Side(program, java, home / "java", tools_file=tools),
+            Side(program, eruca, home / "eruca", tools_file=tools, accounts=str(eruca.accounts)),
+            Side(program, java, home / "java", tools_file=tools, accounts=str(java.accounts)),
         )
 
 
@@ -68,25 +68,38 @@ def _leave_files_here(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
 
 @pytest.mark.parametrize("name", [name for name in CASES if name in SLICE])
 def test_command(sides: Sides, name: str) -> None:
-    assert find_differences(sides, CASES[name]) == ""
+    differences = find_differences(sides, CASES[name])
+    assert not differences, differences
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", [name for name in CASES if name not in SLICE])
 def test_other_command(sides: Sides, name: str) -> None:
-    assert find_differences(sides, CASES[name]) == ""
+    differences = find_differences(sides, CASES[name])
+    assert not differences, differences
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", ACCOUNT_CASES)
 def test_account_command(guarded: Sides, name: str) -> None:
-    assert find_differences(guarded, ACCOUNT_CASES[name]) == ""
+    differences = find_differences(guarded, ACCOUNT_CASES[name])
+    assert not differences, differences
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", LAST_CASES)
+def test_last_command(sides: Sides, name: str) -> None:
+    for side in sides if name == "queryMsgTraceById" else ():
+        side.build("trace")
+    differences = find_differences(sides, LAST_CASES[name])
+    assert not differences, differences
 
 
 def test_every_command_is_compared() -> None:
-    assert {*CASES, *ACCOUNT_CASES} == set(COMMANDS)
+    cases = CASES | ACCOUNT_CASES | LAST_CASES
+    assert cases.keys() == COMMANDS.keys()
     assert len(COMMANDS) == 57
-    for name, asks in (CASES | ACCOUNT_CASES).items():
+    for name, asks in cases.items():
         assert any(ask.command.lower() == name.lower() and not ask.setup for ask in asks), name
 
 

@@ -62,6 +62,7 @@ import org.slf4j.LoggerFactory;
  * "nameServer": ..., "address": ..., "broker": ...} makes the content that commands are asked about: the same topics,
  * groups, messages and offsets for every kind, with clients that stay connected. Its row has the ids: "m5" is the
  * unique id of message 5, "o5-" and the kind its offset id there, "reader-" and the kind the client that consumes.
+ * {"do": "trace", ...} sends one message more, with a trace; its row has the id too: "traced".
  */
 public final class MqAdmin {
     private static final int TIMEOUT_MS = 10_000;
@@ -97,6 +98,7 @@ public final class MqAdmin {
                     case "describe": describe(); break;
                     case "run": run(request); break;
                     case "build": build(request); break;
+                    case "trace": trace(request); break;
                     default: throw new IllegalArgumentException("no such action: " + request);
                 }
                 last.put("done", rows);
@@ -259,7 +261,6 @@ public final class MqAdmin {
             admin.createAndUpdateTopicConfig(address, new TopicConfig("MqCounted" + tool, 1, 1, 6));
             admin.updateConsumeOffset(address, "MqCounters" + tool, new MessageQueue("MqCounted" + tool, broker, 0), 0);
         }
-        admin.createAndUpdateTopicConfig(address, new TopicConfig("MqTraced", 1, 1, 6));
         SubscriptionGroupConfig group = new SubscriptionGroupConfig();
         group.setGroupName("MqConfigured");
         group.setRetryMaxTimes(3);
@@ -291,17 +292,20 @@ public final class MqAdmin {
                 return false;
             }
         });
-        trace(admin, names, kind);
         row(ids);
     }
 
-    /** One message whose producer traces it. */
-    private void trace(DefaultMQAdminExt admin, String names, String kind) throws Exception {
+    /** One message whose producer traces it. Traces have different lengths, and so move what is stored after them. */
+    private void trace(JSONObject request) throws Exception {
+        String kind = request.getString("kind");
+        String names = request.getString("nameServer");
+        DefaultMQAdminExt admin = prepare(new DefaultMQAdminExt(TIMEOUT_MS), names, "trace-admin-" + kind);
+        admin.start();
         DefaultMQProducer producer = prepare(
             new DefaultMQProducer("MqTracers", null, true, null), names, "tracers-" + kind);
         producer.setSendMsgTimeout(TIMEOUT_MS);
         producer.start();
-        Message message = new Message("MqTraced", "TagA", "key", "traced".getBytes(StandardCharsets.UTF_8));
+        Message message = new Message("MqEmpty", "TagA", "key", "traced".getBytes(StandardCharsets.UTF_8));
         String id = ids.computeIfAbsent("traced", label -> MessageClientIDSetter.createUniqID());
         MessageAccessor.putProperty(message, MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, id);
         producer.send(message);
@@ -314,6 +318,8 @@ public final class MqAdmin {
             }
         });
         producer.shutdown();
+        admin.shutdown();
+        row(ids);
     }
 
     private static <T extends ClientConfig> T prepare(T client, String names, String instance) {
