@@ -71,7 +71,7 @@ class AccountVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accounts:
-    """`admin.accounts`"""
+    """Lists, creates, changes and deletes accounts: `admin.accounts`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

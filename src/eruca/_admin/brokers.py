@@ -86,7 +86,7 @@ class GroupProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Brokers:
-    """`admin.brokers`
+    """Shows and changes what brokers report, are configured with and count: `admin.brokers`.
 
     Where a method takes a `broker`, this is its name, or its address to reach a slave.
     """

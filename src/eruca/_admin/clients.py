@@ -112,7 +112,7 @@ class ClientOffset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clients:
-    """`admin.clients`"""
+    """Lists connected clients and asks what they are doing: `admin.clients`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

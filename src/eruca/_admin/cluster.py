@@ -31,7 +31,10 @@ class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster:
-    """`admin.cluster`: brokers with the same name are its members, one master and slaves, which copy its log."""
+    """Shows masters and slaves and changes the master: `admin.cluster`.
+
+    Brokers with the same name are its members: one master, and slaves, which copy its log.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -288,7 +288,7 @@ def _tell(letter: Message, target: str, outcome: str, reason: str = "", *, recei
 
 
 class DeadLetters:
-    """`admin.dead_letters`"""
+    """Lists dead letters and sends them again: `admin.dead_letters`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -74,7 +74,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DelayedMessages:
-    """`admin.delayed`"""
+    """Lists and cancels delayed messages: `admin.delayed`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

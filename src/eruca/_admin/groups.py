@@ -93,7 +93,7 @@ class NamedGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Groups:
-    """`admin.groups`"""
+    """Lists, shows, creates, changes and deletes groups: `admin.groups`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -69,7 +69,7 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Messages:
-    """`admin.messages`"""
+    """Finds, reads, sends and follows messages: `admin.messages`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

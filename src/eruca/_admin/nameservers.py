@@ -69,7 +69,7 @@ class KeyValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NameServers:
-    """`admin.nameservers`: every name server of the list is asked, and every one is changed."""
+    """Shows and changes what name servers keep: `admin.nameservers`. Every one is asked, and every one is changed."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -33,7 +33,7 @@ from eruca.errors import ErucaError, NoRoute
 
 
 class Offsets:
-    """`admin.offsets`"""
+    """Shows, moves, saves and restores the offsets of groups: `admin.offsets`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -47,7 +47,7 @@ class ServerRoute(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Routes:
-    """`admin.routes`"""
+    """Shows where the queues of topics are: `admin.routes`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

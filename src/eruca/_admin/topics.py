@@ -97,7 +97,7 @@ class NamedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topics:
-    """`admin.topics`"""
+    """Lists, shows, creates, changes and deletes topics: `admin.topics`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -40,7 +40,7 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transactions:
-    """`admin.transactions`"""
+    """Lists, resumes and discards transactions: `admin.transactions`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

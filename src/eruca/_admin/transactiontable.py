@@ -7,26 +7,20 @@ the half, and rolled back if none does. A half whose producer was asked too ofte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from pathlib import Path
 
 import msgspec
 
 from eruca._ground.digits import read_digits
 from eruca._ground.times import from_epoch_ms
-from eruca._store.layout import StorePaths
-from eruca._store.log.scan import iter_records
-from eruca._storetools.readonly import ReadOnlyStore
 from eruca._wire.halves import read_decided_offset
 from eruca._wire.ids import encode_offset_id
-from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC
+from eruca._wire.names import MAX_CHECK_TOPIC, OP_HALF_TOPIC
 from eruca._wire.properties import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQ_KEY
-from eruca._wire.record import Record, decode_record
-from eruca._wire.sysflag import TRANSACTION_COMMIT, get_transaction
-from eruca.errors import WireError
+from eruca._wire.record import Record
 
 
 class State(Enum):
@@ -145,34 +139,3 @@ class TransactionTable:
         if any(self._ops.get(offset, -1) > position for offset, position in course.halves.items()):
             return State.ROLLED_BACK
         return State.PREPARED if course.given_up is None else State.GIVEN_UP
-
-
-def read_store(
-    directory: Path,
-    properties: Mapping[str, str] | None = None,
-    *,
-    commitlog: Path | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> list[Transaction]:
-    """Return the transactions of a store directory, from its commit log alone; a broker may have it open."""
-    table = TransactionTable()
-    ours = {HALF_TOPIC.encode(), OP_HALF_TOPIC.encode(), MAX_CHECK_TOPIC.encode()}
-    with ReadOnlyStore(directory, properties, paths=StorePaths(directory, commitlog)) as store:
-        for run in store.runs:
-            for view, segment, position in iter_records(run, run.start, run.end):
-                if progress is not None:
-                    progress(view.size)
-                if view.topic in ours:
-                    try:
-                        table.add(decode_record(segment.buffer, position - segment.start))
-                    except WireError:
-                        continue  # damaged; `eruca store verify` shows where
-                elif get_transaction(view.sys_flag) == TRANSACTION_COMMIT:
-                    table.add_commit(view.prepared_position, position)
-    return list(table.list())
-
-
-def count_log_bytes(directory: Path, properties: Mapping[str, str] | None = None) -> int:
-    """Return how many bytes `read_store` reads at most."""
-    with ReadOnlyStore(directory, properties) as store:
-        return sum(run.end - run.start for run in store.runs)

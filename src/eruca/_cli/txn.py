@@ -13,7 +13,8 @@ import msgspec
 from eruca._admin.admin import Admin
 from eruca._admin.storedmessages import StoredMessage
 from eruca._admin.transactions import Deed
-from eruca._admin.transactiontable import UNDECIDED, State, Transaction, count_log_bytes, read_store
+from eruca._admin.transactionstore import count_log_bytes, read_store
+from eruca._admin.transactiontable import UNDECIDED, State, Transaction
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.output import (

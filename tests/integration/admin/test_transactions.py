@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from eruca._admin.transactiontable import State, Transaction, TransactionTable, count_log_bytes, read_store
+from eruca._admin.transactionstore import count_log_bytes, read_store
+from eruca._admin.transactiontable import State, Transaction, TransactionTable
 from eruca._broker.transactions.halves import make_op
 from eruca._client.message import Message
 from eruca._client.produce.checks import Decision
