@@ -124,14 +124,10 @@ def parse(command: Command, words: Sequence[str]) -> Line:
         key = flag.letter or flag.name
         value = ""
         if flag.value:
-            # commons-cli takes all words up to the next flag as values of this one, and mqadmin uses the first.
-            taken = at
-            while taken < len(tokens) and not (tokens[taken].startswith("-") and known.find(tokens[taken])):
-                taken += 1
-            if taken == at:
+            if at == len(tokens) or (tokens[at].startswith("-") and known.find(tokens[at]) is not None):
                 raise usage_error(command, f"option {token} needs a value")
             value = _unquote(tokens[at]).strip()
-            at = taken
+            at += 1
         values.setdefault(key, value)
     if "h" not in values:
         _check_complete(command, values)
