@@ -91,6 +91,13 @@ def describe_message(message: Message) -> StoredMessage:
 
 
 def make_row(message: StoredMessage) -> dict[str, Any]:
-    """Return a message as it is written everywhere as JSON: plain values, and the body in base64."""
+    """Return a message as it is written everywhere as JSON: plain values, the body as text (null if not) and base64."""
     row: dict[str, Any] = msgspec.to_builtins(message)
-    return row | {"body_base64": row.pop("body")}
+    return row | {"body": _read_text(message.body), "body_base64": row["body"]}
+
+
+def _read_text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None

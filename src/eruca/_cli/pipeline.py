@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import timedelta
 from typing import Any
 
 import click
 
-from eruca._cli.administer import operate
-from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import make_console, make_table
 from eruca._cli.pipelinejobs import audit, dlq, fsck, rebuild, replay
 from eruca._cli.pipelineoptions import (
@@ -25,16 +23,11 @@ from eruca._cli.pipelineoptions import (
     open_session,
     parse_stores,
     show_summary,
-    show_table,
 )
 from eruca._wire.names import TRACE_TOPIC
 
-_SECOND_MS = 1000.0
-# The names of the job's columns.
-_LAG_NAMES = {"queue": "queueId", "lag": "behind", "lag_time": "behindMs"}
 
-
-@click.group()
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
     """Spark jobs: archive, query, statistics, replay, audit, and repair of stores.
 
@@ -42,14 +35,13 @@ def pipeline() -> None:
     rows, bytes, first and last time, and what was set aside and why. It needs `pip install "eruca[spark]"` and Java 17.
 
     For one group or one store that a single process can handle, use `eruca dlq`, `eruca offset` and `eruca store`:
-    they start at once and need neither Spark nor Java.
+    they start at once and need neither Spark nor Java. `eruca lag` shows how far groups are behind.
 
     \b
     Examples:
       eruca pipeline archive --archive /data/archive -n host:9876      every topic, what is new since the last run
       eruca pipeline query --archive /data/archive -n host:9876 -t orders "select count(*) from messages"
       eruca pipeline stats -n host:9876 --since -24h --out report      tables, charts and one HTML page
-      eruca pipeline lag -n host:9876                                  how far groups are behind (no Spark)
       eruca pipeline replay --dlq billing -n host:9876                 send dead letters again
       eruca pipeline audit -n host:9876 -t orders                      sent, stored and consumed, compared
       eruca pipeline rebuild /data/store                               consume queues and index from the commit log
@@ -247,50 +239,6 @@ def stats(
             trace_topic=trace_topic,
         )
     show_summary(summary, output, summary_file)
-
-
-@pipeline.command()
-@add_nameserver_option
-@click.option("-g", "--group", "groups", multiple=True, metavar="GROUP", help="Only this group; can be repeated.")
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; can be repeated.")
-@click.option("--queues", is_flag=True, help="One row per queue instead of per topic.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
-)
-def lag(nameservers: str, groups: tuple[str, ...], topics: tuple[str, ...], queues: bool, output: str) -> None:
-    """Show how far groups are behind, in messages and in time, for all groups at once. It needs no Spark.
-
-    The time is how long the next message to consume has been waiting. `eruca offset show GROUP` shows the offsets of
-    one group, and its other subcommands move them.
-
-    \b
-    Examples:
-      eruca pipeline lag -n host:9876
-      eruca pipeline lag -n host:9876 -g billing --queues -o json
-    """
-    import msgspec
-
-    from eruca._admin.lag import sum_lag
-
-    found = operate(nameservers, lambda admin: admin.offsets.lag(groups, topics, limit=sys.maxsize)).items
-    rows: list[dict[str, Any]] = []
-    for lagging in found if queues else sum_lag(found):
-        row = {_LAG_NAMES.get(key, key): value for key, value in msgspec.structs.asdict(lagging).items()}
-        row["behindMs"] = round((row["behindMs"] or timedelta()) / timedelta(milliseconds=1))
-        rows.append(row)
-    if output == "json":
-        for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False))
-        return
-    for row in rows:
-        row["behindS"] = f"{row['behindMs'] / _SECOND_MS:,.1f}"
-    places = (
-        {"broker": "broker", "queueId": ">queue", "offset": ">offset", "end": ">end"}
-        if queues
-        else {"queues": ">queues"}
-    )
-    columns = {"group": "group", "topic": "topic", **places, "behind": ">messages behind", "behindS": ">seconds behind"}
-    show_table(rows, columns)
 
 
 for _job in (replay, dlq, audit, rebuild, fsck):

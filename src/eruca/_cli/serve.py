@@ -170,15 +170,16 @@ def nameserver(
     """Run a name server, where brokers register and clients look up queues.
 
     Reads the namesrv.conf of RocketMQ 4.x as it is (-c FILE). Environment variables (ERUCA_LISTEN_PORT) override the
-    file, and flags override both. Every option has a flag, also those not listed here: see `eruca config list`.
+    file, and flags override both. Every option has a flag, also those not listed here: see `eruca config list`. The
+    word `start` may be left out.
 
     \b
     Examples:
-      eruca nameserver                             on 127.0.0.1:9876
-      eruca nameserver -c namesrv.conf
-      eruca nameserver --listen-port 9877
-      eruca nameserver -c conf/nameserver.conf     accounts made by `eruca init`
-      eruca nameserver --host 10.0.0.5 --insecure  open to others, no accounts
+      eruca nameserver start                             on 127.0.0.1:9876
+      eruca nameserver start -c namesrv.conf
+      eruca nameserver start --listen-port 9877
+      eruca nameserver start -c conf/nameserver.conf     accounts of `eruca init`
+      eruca nameserver start --host 10.0.0.5 --insecure  open, no accounts
     """
     if settings.config is not None:
         # As in Java: changes at run time are written to the file it was started with.
@@ -208,15 +209,15 @@ def broker(
     Reads the broker.conf of RocketMQ 4.x as it is (-c FILE). Environment variables (ERUCA_LISTEN_PORT) override the
     file, and flags override both; the file overrides NAMESRV_ADDR, as in Java. Every option has a flag, also those not
     listed here: see `eruca config list`. An existing store keeps the sizes of its files; a store written by a Java
-    broker can be opened as it is.
+    broker can be opened as it is. The word `start` may be left out.
 
     \b
     Examples:
-      eruca broker -n 127.0.0.1:9876       store in ./eruca-data/store
-      eruca broker -c broker.conf -p       print the options in force, and stop
-      eruca broker -c conf/broker.conf     with accounts made by `eruca init`
-      eruca broker -n 10.0.0.1:9876 --host 10.0.0.5 --insecure
-      eruca broker -n 127.0.0.1:9876 --option flushDiskType=SYNC_FLUSH
+      eruca broker start -n 127.0.0.1:9876    store in ./eruca-data/store
+      eruca broker start -c broker.conf -p    print the options in force, stop
+      eruca broker start -c conf/broker.conf  with accounts of `eruca init`
+      eruca broker start -n 10.0.0.1:9876 --host 10.0.0.5 --insecure
+      eruca broker start -n 127.0.0.1:9876 --option flushDiskType=SYNC_FLUSH
     """
     options = _build_broker(settings, host)
     access = build_access_options(settings, StorePaths(Path(options.store_root)).config)

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import base64
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
-from eruca._admin.admin import Admin
-from eruca._admin.storedmessages import StoredMessage
-from eruca._admin.transactions import Deed
 from eruca._admin.transactionstore import count_log_bytes, read_store
-from eruca._admin.transactiontable import UNDECIDED, State, Transaction
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
+from eruca._cli.changing import add_dry_run_option
 from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.grouping import CommandGroup
+from eruca._cli.messagerows import describe_message, draw_message
 from eruca._cli.output import (
     add_output_option,
     format_bytes,
     format_time,
     make_table,
-    print_document,
     print_rows,
     show_progress,
+    to_plain,
 )
+from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, print_view, view_list
+from eruca.admin import UNDECIDED, Admin, Deed, Listed, Problem, State, Transaction
 
 _STATES = {state.value.replace(" ", "-"): frozenset({state}) for state in State}
 _STATES |= {"undecided": UNDECIDED, "all": frozenset(State)}
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def txn() -> None:
     """Transactions: what producers prepared, and what was decided.
 
@@ -61,10 +60,15 @@ def txn() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Read this store directory instead of asking brokers.",
 )
-@add_nameserver_option
-@add_output_option
+@add_limit_option
+@add_view_options
 def list_(
-    state: str, group: str | None, topic: str | None, directory: Path | None, nameservers: str, output: str
+    view: Viewing,
+    state: str,
+    group: str | None,
+    topic: str | None,
+    directory: Path | None,
+    limit: int | None,
 ) -> None:
     """List transactions: state, position and size in the commit log, time, producer group, message.
 
@@ -79,23 +83,31 @@ def list_(
       eruca txn list --state given-up --group payments
       eruca txn list --state all --store eruca-data/store -o json
     """
-    wanted = _STATES[state]
-    rows = _read_store(directory) if directory is not None else _ask(nameservers, wanted)
-    rows = [
-        row
-        for row in rows
-        if row.state in wanted and group in (None, row.producer_group) and topic in (None, row.topic)
-    ]
-    columns = ["state", ">position", ">size", "prepared", "producer group", "topic", ">checks", "message id"]
-    print_rows(rows, output, columns, _draw)
+    wanted, rows_max = _STATES[state], view.choose_limit(limit)
 
+    def choose(rows: Iterable[Transaction], problems: Sequence[Problem] = ()) -> View:
+        fitting = [
+            row
+            for row in rows
+            if row.state in wanted and group in (None, row.producer_group) and topic in (None, row.topic)
+        ]
+        listed = Listed(items=fitting[:rows_max], cut=len(fitting) > rows_max, problems=list(problems))
+        columns = ["state", ">position", ">size", "prepared", "producer group", "topic", ">checks", "message id"]
+        return view_list(listed, columns, _draw, empty=_EMPTY[state != "undecided"])
 
-def _ask(nameservers: str, wanted: frozenset[State]) -> list[Transaction]:
-    async def work(admin: Admin) -> list[Transaction]:
+    if directory is not None:
+        print_view(choose(_read_store(directory)), view.output)
+        return
+
+    async def ask(admin: Admin) -> View:
         with show_count("records read") as advance:
-            return (await admin.transactions.list(wanted, limit=sys.maxsize, progress=advance)).items
+            found = await admin.transactions.list(wanted, limit=view.choose_limit(0), progress=advance)
+        return choose(found.items, found.problems)
 
-    return operate(nameservers, work)
+    view.show(ask)
+
+
+_EMPTY = ("no transaction is undecided: nothing to do; --state all lists the others", "there is no such transaction")
 
 
 def _read_store(directory: Path) -> list[Transaction]:
@@ -110,47 +122,53 @@ def _draw(row: Transaction) -> Sequence[str]:
 
 @txn.command()
 @click.argument("name", metavar="ID")
-@add_nameserver_option
-@add_output_option
-def show(name: str, nameservers: str, output: str) -> None:
+@add_view_options
+def show(view: Viewing, name: str) -> None:
     """Show one transaction with its message. ID is its message id, or the offset id that `list -o json` shows.
 
     \b
     Examples:
       eruca txn show 7F000001000026A20000000000000000
       eruca txn show 7F000001000026A20000000000000000 -o json |
-          jq -r .body_base64 | base64 -d
+          jq -r .message.body_base64 | base64 -d
     """
 
-    async def work(admin: Admin) -> tuple[Transaction, StoredMessage]:
+    async def ask(admin: Admin) -> View:
         row = await admin.transactions.find(name)
-        return row, await admin.transactions.view(row)
+        message = await admin.transactions.view(row)
+        return View(
+            value=to_plain(row) | {"message": describe_message(message)},
+            draw=lambda: [make_table(["transaction", ""], _list_facts(row)), *draw_message(message)],
+        )
 
-    row, message = operate(nameservers, work)
-    whole = msgspec.to_builtins(row) | {
-        "properties": message.properties,
-        "body_base64": base64.b64encode(message.body).decode(),
-    }
+    view.show(ask)
+
+
+def _list_facts(row: Transaction) -> list[tuple[str, str]]:
     facts = [
-        (key, format_time(getattr(row, key)) if key.endswith("_at") else str(value))
-        for key, value in msgspec.to_builtins(row).items()
+        ("state", row.state.value),
+        ("topic", row.topic),
+        ("producer group", row.producer_group),
+        ("prepared", format_time(row.born_at)),
+        ("checks", str(row.checks)),
+        ("broker", row.broker),
+        ("message id", row.message_id),
     ]
-    properties = list(message.properties.items())
-    shown = message.body.decode("utf-8", "backslashreplace")
-    print_document(
-        whole,
-        output,
-        lambda: [make_table(["transaction", ""], [*facts, ("body", shown)]), make_table(["property", ""], properties)],
-    )
+    if row.committed_position is not None:
+        facts.append(("committed at", f"position {row.committed_position}"))
+    return facts
 
 
 @txn.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All transactions that were given up.")
 @click.option("-g", "--group", help="With --all: only transactions of this producer group.")
+@add_dry_run_option
 @add_nameserver_option
 @add_output_option
-def resume(ids: tuple[str, ...], everything: bool, group: str | None, nameservers: str, output: str) -> None:
+def resume(
+    ids: tuple[str, ...], everything: bool, group: str | None, dry_run: bool, nameservers: str, output: str
+) -> None:
     """Make brokers ask producers again about transactions that were given up.
 
     They are asked as often as about a new transaction. A producer of the group must be connected to answer.
@@ -165,7 +183,7 @@ def resume(ids: tuple[str, ...], everything: bool, group: str | None, nameserver
 
     async def work(admin: Admin) -> list[Deed]:
         rows = await _choose(admin, ids, State.GIVEN_UP, group)
-        return [row if isinstance(row, Deed) else await admin.transactions.resume(row) for row in rows]
+        return [row if isinstance(row, Deed) else await admin.transactions.resume(row, dry_run=dry_run) for row in rows]
 
     _show_deeds(operate(nameservers, work), output)
 
@@ -174,11 +192,18 @@ def resume(ids: tuple[str, ...], everything: bool, group: str | None, nameserver
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All prepared transactions.")
 @click.option("-g", "--group", help="With --all: only transactions of this producer group.")
+@add_dry_run_option
 @add_yes_option
 @add_nameserver_option
 @add_output_option
 def discard(
-    ids: tuple[str, ...], everything: bool, group: str | None, yes: bool, nameservers: str, output: str
+    ids: tuple[str, ...],
+    everything: bool,
+    group: str | None,
+    dry_run: bool,
+    yes: bool,
+    nameservers: str,
+    output: str,
 ) -> None:
     """Roll back prepared transactions in place of their producer. This cannot be undone.
 
@@ -188,14 +213,18 @@ def discard(
     \b
     Examples:
       eruca txn discard 7F000001000026A20000000000000000
+      eruca txn discard --all --group payments --dry-run
       eruca txn discard --all --group payments --yes
     """
     _check_choice(ids, everything, group)
-    confirm(f"Roll {'all prepared' if everything else len(ids)} transactions back permanently?", yes)
+    if not dry_run:
+        confirm(f"Roll {'all prepared' if everything else len(ids)} transactions back permanently?", yes)
 
     async def work(admin: Admin) -> list[Deed]:
         rows = await _choose(admin, ids, State.PREPARED, group)
-        return [row if isinstance(row, Deed) else await admin.transactions.discard(row) for row in rows]
+        return [
+            row if isinstance(row, Deed) else await admin.transactions.discard(row, dry_run=dry_run) for row in rows
+        ]
 
     _show_deeds(operate(nameservers, work), output)
 
