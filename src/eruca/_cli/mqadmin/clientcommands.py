@@ -27,7 +27,7 @@ GROUPS = (
     Command(
         "updateSubGroup",
         "Create a consumer group, or change it",
-        "groups:update_sub_group",
+        "eruca._cli.mqadmin.groups:update_sub_group",
         "eruca group create",
         (
             BROKER,
@@ -47,7 +47,7 @@ GROUPS = (
     Command(
         "deleteSubGroup",
         "Delete a consumer group",
-        "groups:delete_sub_group",
+        "eruca._cli.mqadmin.groups:delete_sub_group",
         "eruca group delete",
         (
             BROKER,
@@ -60,21 +60,21 @@ GROUPS = (
     Command(
         "getConsumerConfig",
         "Show the settings of a group",
-        "groups:get_consumer_config",
+        "eruca._cli.mqadmin.groups:get_consumer_config",
         "eruca group show",
         (need("g", "groupName", "name of the group"),),
     ),
     Command(
         "consumerConnection",
         "Show the members and subscriptions of a group",
-        "groups:consumer_connection",
+        "eruca._cli.mqadmin.groups:consumer_connection",
         "eruca group members",
         (GROUP, BROKER),
     ),
     Command(
         "consumerProgress",
         "Show how far behind groups are",
-        "groups:consumer_progress",
+        "eruca._cli.mqadmin.groups:consumer_progress",
         "eruca lag",
         (
             Flag("g", "groupName", "only this group, queue by queue"),
@@ -85,7 +85,7 @@ GROUPS = (
     Command(
         "consumerStatus",
         "Show what the members of a group are doing",
-        "clients:consumer_status",
+        "eruca._cli.mqadmin.clients:consumer_status",
         "eruca client show",
         (
             GROUP,
@@ -98,29 +98,29 @@ GROUPS = (
     Command(
         "producerConnection",
         "List the connected producers of a group",
-        "clients:producer_connection",
+        "eruca._cli.mqadmin.clients:producer_connection",
         "eruca client producers",
         (need("g", "producerGroup", "name of the group"), TOPIC),
     ),
     Command(
         "producer",
         "List the producers connected to a broker",
-        "clients:producer",
+        "eruca._cli.mqadmin.clients:producer",
         "eruca client producers",
         (need("b", "broker", "address of the broker"),),
     ),
     Command(
         "startMonitoring",
         "Report lag and stuck members once a minute",
-        "monitor:start_monitoring",
-        "eruca doctor",
+        "eruca._cli.mqadmin.monitor:start_monitoring",
+        "eruca lag --watch",
         (INTERVAL, ROUNDS),
         timeout=15,
     ),
     Command(
         "cloneGroupOffset",
         "Copy the offsets of a group to another",
-        "offsets:clone",
+        "eruca._cli.mqadmin.offsets:clone",
         "eruca offset clone",
         (
             need("s", "srcGroup", "the group to copy from"),
@@ -133,7 +133,7 @@ GROUPS = (
     Command(
         "resetOffsetByTime",
         "Move a group to the messages of a time",
-        "offsets:reset_by_time",
+        "eruca._cli.mqadmin.offsets:reset_by_time",
         "eruca offset reset",
         (
             need("g", "group", "name of the group"),
@@ -146,7 +146,7 @@ GROUPS = (
     Command(
         "skipAccumulatedMessage",
         "Move a group past what it has not consumed",
-        "offsets:skip_accumulated",
+        "eruca._cli.mqadmin.offsets:skip_accumulated",
         "eruca offset skip",
         (need("g", "group", "name of the group"), TOPIC, FORCE),
     ),
@@ -161,7 +161,7 @@ MESSAGES = (
     Command(
         "queryMsgById",
         "Show messages by their offset ids",
-        "messages:query_by_id",
+        "eruca._cli.mqadmin.messages:query_by_id",
         "eruca message show",
         (
             need("i", "msgId", "the ids, separated by commas"),
@@ -174,14 +174,14 @@ MESSAGES = (
     Command(
         "queryMsgByKey",
         "List the messages with a key",
-        "messages:query_by_key",
+        "eruca._cli.mqadmin.messages:query_by_key",
         "eruca message find",
         (TOPIC, need("k", "msgKey", "the key")),
     ),
     Command(
         "queryMsgByUniqueKey",
         "Show messages by the id of their producer",
-        "messages:query_by_unique_key",
+        "eruca._cli.mqadmin.messages:query_by_unique_key",
         "eruca message show",
         (
             need("i", "msgId", "the id"),
@@ -194,7 +194,7 @@ MESSAGES = (
     Command(
         "queryMsgByOffset",
         "Show the message at an offset",
-        "messages:query_by_offset",
+        "eruca._cli.mqadmin.messages:query_by_offset",
         "eruca message find",
         (
             TOPIC,
@@ -206,7 +206,7 @@ MESSAGES = (
     Command(
         "queryMsgTraceById",
         "Show who sent and consumed a message",
-        "messages:query_trace",
+        "eruca._cli.mqadmin.messages:query_trace",
         "eruca message trace",
         (need("i", "msgId", "the id of its producer"), Flag("t", "traceTopic", "the topic of the trace")),
         alias="QueryMsgTraceById",
@@ -214,7 +214,7 @@ MESSAGES = (
     Command(
         "printMsg",
         "Print the messages of a topic",
-        "reading:print_topic",
+        "eruca._cli.mqadmin.reading:print_topic",
         "eruca tail",
         (
             TOPIC,
@@ -228,7 +228,7 @@ MESSAGES = (
     Command(
         "printMsgByQueue",
         "Print the messages of one queue",
-        "reading:print_queue",
+        "eruca._cli.mqadmin.reading:print_queue",
         "eruca tail --queue",
         (
             TOPIC,
@@ -246,8 +246,8 @@ MESSAGES = (
     Command(
         "queryCq",
         "Show entries of a consume queue",
-        "messages:query_queue",
-        "eruca store dump",
+        "eruca._cli.mqadmin.messages:query_queue",
+        "eruca message entries",
         (
             TOPIC,
             need("q", "queue", "number of the queue"),
@@ -260,7 +260,7 @@ MESSAGES = (
     Command(
         "sendMessage",
         "Send a message",
-        "sending:send_message",
+        "eruca._cli.mqadmin.sending:send_message",
         "eruca send",
         (
             TOPIC,
@@ -275,7 +275,7 @@ MESSAGES = (
     Command(
         "consumeMessage",
         "Print some messages of a topic or a queue",
-        "reading:consume",
+        "eruca._cli.mqadmin.reading:consume",
         "eruca tail --from earliest",
         (
             TOPIC,
@@ -291,7 +291,7 @@ MESSAGES = (
     Command(
         "sendMsgStatus",
         "Send messages to a broker, and show the outcome",
-        "sending:send_status",
+        "eruca._cli.mqadmin.sending:send_status",
         "eruca send",
         (
             BROKER_NAME,
@@ -302,7 +302,7 @@ MESSAGES = (
     Command(
         "checkMsgSendRT",
         "Measure how long sends to a topic take",
-        "sending:check_send",
+        "eruca._cli.mqadmin.sending:check_send",
         "eruca send",
         (
             TOPIC,
@@ -313,7 +313,7 @@ MESSAGES = (
     Command(
         "clusterRT",
         "Measure how long sends to all brokers take",
-        "sending:cluster_rt",
+        "eruca._cli.mqadmin.sending:cluster_rt",
         "eruca send",
         (
             Flag("a", "amount", "how many messages [default: 100]"),

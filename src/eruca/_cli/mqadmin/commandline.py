@@ -44,7 +44,7 @@ class Command:
 
     name: str
     about: str
-    # Module of this package, and function.
+    # Module and function, imported when the command runs.
     target: str
     # The command of ours that does the same.
     instead: str

@@ -68,7 +68,7 @@ async def _run(line: Line, options: ClientOptions) -> None:
     from eruca._cli.mqadmin.call import Call, Output
 
     module, _, name = line.command.target.partition(":")
-    work: Work = getattr(importlib.import_module(f"eruca._cli.mqadmin.{module}"), name)
+    work: Work = getattr(importlib.import_module(module), name)
     out = Output()
     async with Admin(options=options) as cluster:
         await work(Call(cluster, line, out))

@@ -24,7 +24,7 @@ TOPICS = (
     Command(
         "updateTopic",
         "Create a topic, or change it",
-        "topics:update_topic",
+        "eruca._cli.mqadmin.topics:update_topic",
         "eruca topic create",
         (
             *BROKER_OR_CLUSTER,
@@ -40,14 +40,14 @@ TOPICS = (
     Command(
         "deleteTopic",
         "Delete a topic on brokers and name servers",
-        "topics:delete_topic",
+        "eruca._cli.mqadmin.topics:delete_topic",
         "eruca topic delete",
         (need("c", "clusterName", "the cluster to delete it from"), TOPIC),
     ),
     Command(
         "updateTopicPerm",
         "Change who may use a topic",
-        "topics:update_topic_perm",
+        "eruca._cli.mqadmin.topics:update_topic_perm",
         "eruca topic permission",
         (BROKER, CLUSTER, TOPIC, need("p", "perm", PERMISSION)),
         needs="bc",
@@ -55,32 +55,42 @@ TOPICS = (
     Command(
         "topicRoute",
         "Show where the queues of a topic are",
-        "topics:topic_route",
+        "eruca._cli.mqadmin.topics:topic_route",
         "eruca route show",
         (TOPIC, switch("l", "list", "a table instead of JSON")),
     ),
-    Command("topicStatus", "Show the ends of a topic's queues", "topics:topic_status", "eruca topic show", (TOPIC,)),
     Command(
-        "topicClusterList", "List the clusters of a topic", "topics:topic_cluster_list", "eruca route show", (TOPIC,)
+        "topicStatus",
+        "Show the ends of a topic's queues",
+        "eruca._cli.mqadmin.topics:topic_status",
+        "eruca topic show",
+        (TOPIC,),
+    ),
+    Command(
+        "topicClusterList",
+        "List the clusters of a topic",
+        "eruca._cli.mqadmin.topics:topic_cluster_list",
+        "eruca route show",
+        (TOPIC,),
     ),
     Command(
         "topicList",
         "List the topics",
-        "topics:topic_list",
+        "eruca._cli.mqadmin.topics:topic_list",
         "eruca topic list",
         (switch("c", "clusterModel", "with their clusters and groups"),),
     ),
     Command(
         "allocateMQ",
         "Show which member would get which queues of a topic",
-        "topics:allocate_mq",
+        "eruca._cli.mqadmin.topics:allocate_mq",
         "eruca group show",
         (TOPIC, need("i", "ipList", "the members, separated by commas")),
     ),
     Command(
         "statsAll",
         "Show what comes into topics, goes out, and waits",
-        "stats:stats_all",
+        "eruca._cli.mqadmin.stats:stats_all",
         "eruca topic stats",
         (switch("a", "activeTopic", "only topics with messages today"), Flag("t", "topic", "only this topic")),
         timeout=15,
@@ -88,7 +98,7 @@ TOPICS = (
     Command(
         "updateOrderConf",
         "Show, set or delete the order configuration of a topic",
-        "nameservers:update_order_conf",
+        "eruca._cli.mqadmin.nameservers:update_order_conf",
         "eruca topic order set",
         (
             TOPIC,
@@ -102,7 +112,7 @@ BROKERS = (
     Command(
         "updateBrokerConfig",
         "Change an option of brokers",
-        "brokers:update_broker_config",
+        "eruca._cli.mqadmin.brokers:update_broker_config",
         "eruca broker config set",
         (BROKER, CLUSTER, KEY, VALUE),
         needs="bc",
@@ -110,7 +120,7 @@ BROKERS = (
     Command(
         "getBrokerConfig",
         "Show the configuration of brokers",
-        "brokers:get_broker_config",
+        "eruca._cli.mqadmin.brokers:get_broker_config",
         "eruca broker config get",
         (BROKER, CLUSTER),
         needs="bc",
@@ -118,7 +128,7 @@ BROKERS = (
     Command(
         "brokerStatus",
         "Show what brokers report about themselves",
-        "brokers:broker_status",
+        "eruca._cli.mqadmin.brokers:broker_status",
         "eruca broker show",
         (BROKER, CLUSTER),
         needs="bc",
@@ -126,7 +136,7 @@ BROKERS = (
     Command(
         "brokerConsumeStats",
         "Show how far all groups are on a broker",
-        "brokers:broker_consume_stats",
+        "eruca._cli.mqadmin.brokers:broker_consume_stats",
         "eruca broker stats",
         (
             need("b", "brokerAddr", "address of the broker"),
@@ -139,7 +149,7 @@ BROKERS = (
     Command(
         "clusterList",
         "List the brokers and their load",
-        "brokers:cluster_list",
+        "eruca._cli.mqadmin.brokers:cluster_list",
         "eruca broker list",
         (
             switch("m", "moreStats", "the messages of today and yesterday instead"),
@@ -150,28 +160,28 @@ BROKERS = (
     Command(
         "cleanExpiredCQ",
         "Delete files of queues whose messages are gone",
-        "brokers:clean_expired_cq",
+        "eruca._cli.mqadmin.brokers:clean_expired_cq",
         "eruca broker clean",
         (BROKER, cluster("cluster")),
     ),
     Command(
         "cleanUnusedTopic",
         "Delete the queue files of deleted topics",
-        "brokers:clean_unused_topic",
+        "eruca._cli.mqadmin.brokers:clean_unused_topic",
         "eruca broker clean",
         (BROKER, cluster("cluster")),
     ),
     Command(
         "deleteExpiredCommitLog",
         "Delete files of the log that are too old",
-        "brokers:delete_expired_commit_log",
+        "eruca._cli.mqadmin.brokers:delete_expired_commit_log",
         "eruca broker clean",
         (BROKER, cluster("cluster")),
     ),
     Command(
         "exportMetadata",
         "Write the settings of topics and groups to a file",
-        "exports:export_metadata",
+        "eruca._cli.mqadmin.exports:export_metadata",
         "eruca topic list -o json",
         (
             CLUSTER,
@@ -187,14 +197,14 @@ BROKERS = (
     Command(
         "exportConfigs",
         "Write the configuration of a cluster to a file",
-        "exports:export_configs",
+        "eruca._cli.mqadmin.exports:export_configs",
         "eruca broker config get -o json",
         (need("c", "clusterName", "the cluster"), FOLDER),
     ),
     Command(
         "exportMetrics",
         "Write the load of a cluster to a file",
-        "exports:export_metrics",
+        "eruca._cli.mqadmin.exports:export_metrics",
         "eruca broker show -o json",
         (need("c", "clusterName", "the cluster"), FOLDER),
         timeout=10,
@@ -205,41 +215,41 @@ NAME_SERVERS = (
     Command(
         "getNamesrvConfig",
         "Show the configuration of the name servers",
-        "nameservers:get_config",
+        "eruca._cli.mqadmin.nameservers:get_config",
         "eruca nameserver config get",
     ),
     Command(
         "updateNamesrvConfig",
         "Change an option of the name servers",
-        "nameservers:update_config",
+        "eruca._cli.mqadmin.nameservers:update_config",
         "eruca nameserver config set",
         (KEY, VALUE),
     ),
     Command(
         "wipeWritePerm",
         "Have name servers report a broker as read-only",
-        "nameservers:wipe_write_perm",
+        "eruca._cli.mqadmin.nameservers:wipe_write_perm",
         "eruca broker permission",
         (BROKER_NAME,),
     ),
     Command(
         "addWritePerm",
         "Undo wipeWritePerm",
-        "nameservers:add_write_perm",
+        "eruca._cli.mqadmin.nameservers:add_write_perm",
         "eruca broker permission",
         (BROKER_NAME,),
     ),
     Command(
         "updateKvConfig",
         "Set a value on the name servers",
-        "nameservers:update_kv_config",
+        "eruca._cli.mqadmin.nameservers:update_kv_config",
         "eruca nameserver kv set",
         (NAMESPACE, need("k", "key", "name of the key"), VALUE),
     ),
     Command(
         "deleteKvConfig",
         "Delete a value on the name servers",
-        "nameservers:delete_kv_config",
+        "eruca._cli.mqadmin.nameservers:delete_kv_config",
         "eruca nameserver kv delete",
         (NAMESPACE, need("k", "key", "name of the key")),
     ),
@@ -249,7 +259,7 @@ ACCOUNTS = (
     Command(
         "updateAclConfig",
         "Create an account, or change it",
-        "accounts:update_acl_config",
+        "eruca._cli.mqadmin.accounts:update_acl_config",
         "eruca acl create",
         (
             *BROKER_OR_CLUSTER,
@@ -266,7 +276,7 @@ ACCOUNTS = (
     Command(
         "deleteAclConfig",
         "Delete an account",
-        "accounts:delete_acl_config",
+        "eruca._cli.mqadmin.accounts:delete_acl_config",
         "eruca acl delete",
         (*BROKER_OR_CLUSTER, need("a", "accessKey", "access key of the account")),
         alias="deleteAccessConfig",
@@ -274,14 +284,14 @@ ACCOUNTS = (
     Command(
         "clusterAclConfigVersion",
         "Show how new the account files of brokers are",
-        "accounts:cluster_acl_config_version",
+        "eruca._cli.mqadmin.accounts:cluster_acl_config_version",
         "eruca acl versions",
         BROKER_OR_CLUSTER,
     ),
     Command(
         "updateGlobalWhiteAddr",
         "Replace the addresses that need no account",
-        "accounts:update_global_white_addr",
+        "eruca._cli.mqadmin.accounts:update_global_white_addr",
         "eruca acl addresses set",
         (
             *BROKER_OR_CLUSTER,
@@ -292,7 +302,7 @@ ACCOUNTS = (
     Command(
         "getAclConfig",
         "Refused, because the answer has the secrets of all accounts",
-        "accounts:get_acl_config",
+        "eruca._cli.mqadmin.accounts:get_acl_config",
         "eruca acl list",
         BROKER_OR_CLUSTER,
         alias="getAccessConfigSubCommand",
