@@ -11,8 +11,12 @@ from eruca._admin.admin import Admin
 from eruca._admin.brokers import Brokers, GroupProgress, Health, ServerConfig
 from eruca._admin.clients import ClientOffset, Clients, HeldQueue, ProducerClient, RunningInfo, TopicPace
 from eruca._admin.cluster import Cluster, ClusterRow
+from eruca._admin.comparing import Disagreement
+from eruca._admin.connections import Connected, GroupConnections
 from eruca._admin.deadletters import DeadLetters, GroupLetters, Journal, Resent, Wanted
 from eruca._admin.delayed import Cancelled, Delayed, DelayedMessages, LevelProgress
+from eruca._admin.doctor.examination import Doctor
+from eruca._admin.doctor.findings import Examination, Finding, Limits, Rules, Severity
 from eruca._admin.groupmembers import Difference, GroupMember, Subscribed
 from eruca._admin.groupqueues import GroupQueue
 from eruca._admin.groups import Group, GroupName, GroupOnBroker, Groups, NamedGroupSettings, TimeSpan
@@ -54,14 +58,20 @@ __all__ = [
     "Clients",
     "Cluster",
     "ClusterRow",
+    "Connected",
     "Consumed",
     "DeadLetters",
     "Deed",
     "Delayed",
     "DelayedMessages",
     "Difference",
+    "Disagreement",
     "DivergedRow",
+    "Doctor",
+    "Examination",
+    "Finding",
     "Group",
+    "GroupConnections",
     "GroupLag",
     "GroupLetters",
     "GroupMember",
@@ -77,6 +87,7 @@ __all__ = [
     "KeyValue",
     "Lag",
     "LevelProgress",
+    "Limits",
     "Listed",
     "Member",
     "MessageHead",
@@ -100,12 +111,14 @@ __all__ = [
     "Resent",
     "RouteBroker",
     "Routes",
+    "Rules",
     "RunningInfo",
     "Runtime",
     "SavedOffset",
     "SavedOffsets",
     "ServerConfig",
     "ServerRoute",
+    "Severity",
     "State",
     "StoredMessage",
     "Subscribed",

@@ -13,6 +13,7 @@ from eruca._admin.cluster import Cluster
 from eruca._admin.connection import Connection
 from eruca._admin.deadletters import DeadLetters
 from eruca._admin.delayed import DelayedMessages
+from eruca._admin.doctor.examination import Doctor
 from eruca._admin.groups import Groups
 from eruca._admin.messages import Messages
 from eruca._admin.nameservers import NameServers
@@ -55,6 +56,7 @@ class Admin:
         self.nameservers = NameServers(connection)
         self.accounts = Accounts(connection)
         self.routes = Routes(connection)
+        self.doctor = Doctor(self)
 
     @property
     def options(self) -> ClientOptions:

@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 
 from eruca._admin.connection import Connection
+from eruca._admin.queueends import list_queue_ends
 from eruca._admin.results import LIMIT, Listed
 from eruca._admin.storedmessages import StoredMessage, describe_message, make_row
-from eruca._admin.targets import gather_bounded
+from eruca._admin.targets import find_targets, gather_bounded
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.sending import Parcel, Sender
@@ -82,6 +83,8 @@ class GroupLetters(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     count: int
+    # When the newest of them was stored.
+    last_at: datetime | None = None
     problem: str = ""
 
 
@@ -295,13 +298,25 @@ class DeadLetters:
 
     async def list(self, *, limit: int = LIMIT) -> Listed[GroupLetters]:
         """Return every group that has dead letters, and how many each has."""
-        topics = [topic for topic in await self._connection.list_topics() if topic.startswith(DLQ_PREFIX)]
-        groups = [topic.removeprefix(DLQ_PREFIX) for topic in topics[:limit]]
+        connection = self._connection
+        topics = [topic for topic in await connection.list_topics() if topic.startswith(DLQ_PREFIX)]
+        brokers = await find_targets(connection) if topics else []
+
+        async def ask(topic: str) -> GroupLetters:
+            ends, problems = await list_queue_ends(connection, topic, brokers)
+            return GroupLetters(
+                group=topic.removeprefix(DLQ_PREFIX),
+                count=sum(row.count for row in ends),
+                last_at=max((row.last_at for row in ends if row.count and row.last_at is not None), default=None),
+                problem="; ".join(f"{problem.where}: {problem.error}" for problem in problems),
+            )
+
+        asked = topics[:limit]
         rows = [
-            GroupLetters(group=group, count=0, problem=str(count))
-            if isinstance(count, ErucaError)
-            else GroupLetters(group=group, count=count)
-            for group, count in zip(groups, await gather_bounded(groups, self.count), strict=True)
+            GroupLetters(group=topic.removeprefix(DLQ_PREFIX), count=0, problem=str(answer))
+            if isinstance(answer, ErucaError)
+            else answer
+            for topic, answer in zip(asked, await gather_bounded(asked, ask), strict=True)
         ]
         return Listed(items=rows, cut=len(topics) > limit)
 

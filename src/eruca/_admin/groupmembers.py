@@ -74,18 +74,25 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
 async def read_membership(connection: Connection, group: str, rows: Sequence[BrokerRow]) -> Membership:
     """Ask brokers who is in a group; nobody, if none knows it."""
 
-    async def ask(row: BrokerRow) -> ConsumerConnection | None:
-        header = ConsumerGroupHeader(consumer_group=group)
-        try:
-            _, body = await connection.ask(row.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
-        except RequestRefused as error:
-            if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
-                return None
-            raise
-        return body if isinstance(body, ConsumerConnection) else None
+    found, problems = await ask_each(rows, lambda row: read_connected(connection, group, row))
+    whole = join_memberships([(row, body) for row, body in found if body is not None])
+    return msgspec.structs.replace(whole, problems=problems)
 
-    found, problems = await ask_each(rows, ask)
-    bodies = [(row, body) for row, body in found if body is not None]
+
+async def read_connected(connection: Connection, group: str, row: BrokerRow) -> ConsumerConnection | None:
+    """Ask a broker for the connections of a group; None if it has none."""
+    header = ConsumerGroupHeader(consumer_group=group)
+    try:
+        _, body = await connection.ask(row.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+    except RequestRefused as error:
+        if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            return None
+        raise
+    return body if isinstance(body, ConsumerConnection) else None
+
+
+def join_memberships(bodies: Sequence[tuple[BrokerRow, ConsumerConnection]]) -> Membership:
+    """Return what several brokers reported about one group as a whole."""
     last = bodies[-1][1] if bodies else ConsumerConnection()
     subscriptions = {data.topic: _describe(data) for _, body in bodies for data in body.subscription_table.values()}
     return Membership(
@@ -94,7 +101,6 @@ async def read_membership(connection: Connection, group: str, rows: Sequence[Bro
         model=last.message_model.lower() if last.message_model else "",
         kind=_KINDS[last.consume_type] if last.consume_type else "",
         start=_STARTS.get(last.consume_from_where, "latest") if last.consume_from_where else "",
-        problems=problems,
     )
 
 

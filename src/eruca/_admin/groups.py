@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from eruca._admin.connection import Connection
+from eruca._admin.connections import GroupConnections, read_connections
 from eruca._admin.groupchanges import delete_group, explain_unknown, put_group, read_group_settings
 from eruca._admin.groupmembers import (
     Difference,
@@ -22,7 +23,7 @@ from eruca._admin.lag import is_own_group, list_groups
 from eruca._admin.queueends import list_queue_ends
 from eruca._admin.results import LIMIT, Changed, Listed, Problem, cut_list, read_time
 from eruca._admin.settings import GroupSettings, describe_group, read_group_configs
-from eruca._admin.targets import BrokerRow, ask_each, find_targets
+from eruca._admin.targets import BrokerRow, ask_each, find_targets, one_or_all
 from eruca._wire.bodies import ConsumeTimeSpans
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import TopicGroupHeader
@@ -176,6 +177,23 @@ class Groups:
         """Return the connected members of a group."""
         found = await read_membership(self._connection, group, await find_targets(self._connection))
         return cut_list(found.members, limit, found.problems)
+
+    async def connections(
+        self, groups: Sequence[str] | None = None, *, broker: str | None = None, limit: int = LIMIT
+    ) -> Listed[GroupConnections]:
+        """Return the connections of many groups, or of all that brokers know: those that have members.
+
+        Each connection to each broker is a row, so that a client id on two connections is seen. `limit` is the number
+        of groups asked about.
+        """
+        connection = self._connection
+        rows = await find_targets(connection, one_or_all(broker))
+        problems: list[Problem] = []
+        if groups is None:
+            known, problems = await list_groups(connection, rows)
+            groups = sorted(name for name in known if not is_own_group(name))
+        found, others = await read_connections(connection, groups[:limit], rows)
+        return Listed(items=found, cut=len(groups) > limit, problems=[*problems, *others])
 
     async def subscriptions(self, group: str, *, limit: int = LIMIT) -> Listed[Subscribed]:
         """Return the subscriptions of a group, as its members last reported them."""

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from eruca._admin.brokers import ServerConfig
+from eruca._admin.comparing import Disagreement, compare_name_servers
 from eruca._admin.connection import Connection
 from eruca._admin.orders import join_order, list_values, read_value, split_order
 from eruca._admin.results import (
@@ -92,6 +93,11 @@ class NameServers:
             brokers=len(info.broker_addr_table) if isinstance(info, ClusterInfo) else 0,
             topics=len(topics.topic_list) if isinstance(topics, TopicList) else 0,
         )
+
+    async def compare(self, *, limit: int = LIMIT) -> Listed[Disagreement]:
+        """Return the brokers and topics that some name servers know and others do not."""
+        found, problems = await compare_name_servers(self._connection)
+        return cut_list(found, limit, problems)
 
     async def config(self) -> Listed[ServerConfig]:
         """Return the configuration of each name server."""

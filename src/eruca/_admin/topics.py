@@ -160,6 +160,22 @@ class Topics:
             raise explain_unknown(topic)
         return cut_list(rows, limit, problems)
 
+    async def ends(self, topics: Sequence[str], *, limit: int = LIMIT) -> Listed[QueueEnds]:
+        """Return the ends of the queues of many topics; a topic that no broker has, has none."""
+        connection = self._connection
+        brokers = await find_targets(connection)
+        problems: dict[str, Problem] = {}
+
+        async def ask(topic: str) -> list[QueueEnds]:
+            rows, found = await list_queue_ends(connection, topic, brokers)
+            for problem in found:
+                problems.setdefault(problem.where, problem)
+            return rows
+
+        answers = await gather_bounded(topics, ask)
+        rows = [row for answer in answers if not isinstance(answer, ErucaError) for row in answer]
+        return cut_list(rows, limit, problems.values())
+
     async def groups(self, topic: str, *, limit: int = LIMIT) -> Listed[str]:
         """Return the groups that are subscribed to a topic now or have offsets in it."""
         groups, problems = await _list_groups(self._connection, topic, await find_targets(self._connection))

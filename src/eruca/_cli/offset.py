@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,15 @@ from eruca._cli.choosing import add_group_argument, add_topic_argument
 from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.grouping import CommandGroup
-from eruca._cli.output import format_time, parse_time, to_plain
+from eruca._cli.output import format_time, to_plain
 from eruca._cli.savedoffsets import read_offsets, write_offsets
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list
 from eruca._client.group.settings import Start
+from eruca._ground.times import read_moment
 from eruca._wire.names import check_group
 from eruca.admin import Admin, QueueProgress, SavedOffset, SavedOffsets
-from eruca.errors import NoRoute
+from eruca.errors import ConfigError, NoRoute
 
-_AGO = re.compile(r"-(\d{1,9})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _PLACE = re.compile(r"(.+):(\d{1,9})=(\d{1,18})")
 
 
@@ -48,19 +47,10 @@ def offset() -> None:
 
 def parse_moment(text: str) -> Start:
     """Read a target: `earliest`, `latest`, `now`, `-2h` (ago) or a time."""
-    if text == "earliest":
-        return "earliest"
-    if text in ("latest", "now"):
-        return "latest"
-    if match := _AGO.fullmatch(text):
-        try:
-            return datetime.now(UTC) - timedelta(**{_UNITS[match[2]]: int(match[1])})
-        except OverflowError:
-            return "earliest"
-    moment = parse_time(text)
-    if moment < datetime.fromtimestamp(0, UTC):
-        raise click.BadParameter(f"{text!r} is before 1970")
-    return moment
+    try:
+        return read_moment(text)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
-from eruca._ground.times import from_epoch_ms, to_epoch_ms
+from eruca._ground.times import from_epoch_ms, read_time, to_epoch_ms
+from eruca.errors import ConfigError
 
 # rich is imported where it is used: commands that print plain lines or JSON start faster without it.
 if TYPE_CHECKING:
@@ -214,11 +215,9 @@ def parse_time_ms(text: str) -> int:
 def parse_time(text: str) -> datetime:
     """Read a time: milliseconds since 1970, 2026-11-15, or 2026-11-15T07:21:06; without a zone it is local time."""
     try:
-        if re.fullmatch(r"-?\d{5,}", text):
-            return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=int(text))
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError, OSError):
-        raise click.BadParameter(f"{text!r} is neither milliseconds nor a time like 2026-11-15T07:21:06") from None
+        return read_time(text)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 # --- YAML -----------------------------------------------------------------------------------------------------------

@@ -44,6 +44,9 @@ MASTER_ID: Final = 0
 MASTER: Final = "MASTER"
 SLAVE: Final = "SLAVE"
 FENCED: Final = "FENCED"
+# The runtime information of an Eruca broker has a key with this prefix and the name of each group whose members have
+# the same client id, or different subscriptions.
+CONFLICTS_PREFIX: Final = "consumerGroupConflicts_"
 # Permissions of a broker, a topic or a queue.
 READ: Final = 4
 WRITE: Final = 2

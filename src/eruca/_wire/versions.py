@@ -11,6 +11,8 @@ _FIRST: Final = 212
 _OF_MINOR: Final = 20
 _MINORS: Final = 10
 _MAJOR: Final = 4
+#: The name of all versions that are older.
+ANCIENT: Final = "before 4.0"
 
 
 def name_version(number: int) -> str:
@@ -18,7 +20,7 @@ def name_version(number: int) -> str:
     if number >= VERSION_HIGHER:
         return "6 or later"
     if number < _FIRST:
-        return "before 4.0"
+        return ANCIENT
     minors, rest = divmod(number - _FIRST, _OF_MINOR)
     major, minor = divmod(minors, _MINORS)
     return f"{_MAJOR + major}.{minor}.{rest // 2}" + ("" if rest % 2 else "-SNAPSHOT")
