@@ -60,8 +60,8 @@ async def cluster_list(call: Call) -> None:
                 show(row.cluster, row.broker, *list_totals(tables.get(row.address, {})))
         else:
             form = "%-16s  %-22s  %-4s  %-22s %-16s %19s %19s %10s %5s %6s"
-            heads = ("Version", "InTPS(LOAD)", "OutTPS(LOAD)", "PCWait(ms)", "Hour", "SPACE")
-            show = call.out.table(form, "Cluster Name", "Broker Name", "BID", "Addr", *heads)
+            loads = ("Version", "InTPS(LOAD)", "OutTPS(LOAD)", "PCWait(ms)", "Hour", "SPACE")
+            show = call.out.table(form, "Cluster Name", "Broker Name", "BID", "Addr", *loads)
             for row in rows:
                 show(*_place(row), *_describe_load(tables.get(row.address, {})))
         if not call.line.has("i"):

@@ -15,9 +15,9 @@ from eruca.errors import NoRoute
 async def producer_connection(call: Call) -> None:
     """Show the connected producers of a group that could send to a topic."""
     group, topic = call.line.text("g"), call.line.text("t")
-    await call.admin.routes.show(topic)
-    rows = call.take(await call.admin.clients.producers(group, topic=topic, limit=ALL))
-    found = list({row.client_id: row for row in rows}.values())
+    brokers = {row.broker for row in (await call.admin.routes.show(topic)).brokers}
+    rows = call.take(await call.admin.clients.producers(group, limit=ALL))
+    found = list({row.client_id: row for row in rows if row.broker.split(":")[0] in brokers}.values())
     if not found:
         raise NoRoute(f"no producer of group {group} is connected", hint="a producer connects with its first message")
     for number, row in enumerate(found, 1):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eruca._admin.groups import NamedGroupSettings
+from eruca._admin.lag import is_own_group
 from eruca._admin.targets import BrokerRow
 from eruca._admin.topics import NamedSettings, TopicKind
 from eruca._cli.mqadmin.brokers import first_rate, list_totals, read_runtime
@@ -71,12 +72,10 @@ async def export_metadata(call: Call) -> None:
 
 
 async def _list_topics(call: Call) -> dict[str, dict[str, Any]]:
-    kinds = {TopicKind.NORMAL} | ({TopicKind.RETRY, TopicKind.DLQ} if call.line.has("s") else set())
     found: dict[str, dict[str, Any]] = {}
-    for row in await _read_topics(call, await call.list_masters()):
-        if row.kind in kinds:
-            fields = list_topic_fields(row.topic, row.settings)
-            _add_up(found, row.topic, fields, ("readQueueNums", "writeQueueNums"))
+    for row in await _read_topics(call, await call.list_masters(), special=call.line.has("s")):
+        fields = list_topic_fields(row.topic, row.settings)
+        _add_up(found, row.topic, fields, ("readQueueNums", "writeQueueNums"))
     return found
 
 
@@ -93,17 +92,20 @@ def _add_up(table: dict[str, dict[str, Any]], name: str, fields: dict[str, Any],
     table[name] = fields | {count: fields[count] + before.get(count, 0) for count in counts}
 
 
-async def _read_topics(call: Call, brokers: Sequence[BrokerRow]) -> list[NamedSettings]:
-    return [
-        row for each in brokers for row in call.take(await call.admin.topics.settings(broker=each.address, limit=ALL))
-    ]
+async def _read_topics(call: Call, brokers: Sequence[BrokerRow], *, special: bool = False) -> list[NamedSettings]:
+    """Return the settings of topics that are not the brokers' own; with `special`, of retry topics and dead letters."""
+    kinds = (TopicKind.NORMAL, TopicKind.RETRY, TopicKind.DLQ) if special else (TopicKind.NORMAL,)
+    wanted = {row.name for kind in kinds for row in call.take(await call.admin.topics.list(kind=kind, limit=ALL))}
+    names = {row.broker for row in brokers}
+    rows = call.take(await call.admin.topics.settings(limit=ALL))
+    return [row for row in rows if row.broker in names and row.topic in wanted]
 
 
 async def _read_groups(call: Call, brokers: Sequence[BrokerRow]) -> list[NamedGroupSettings]:
-    """Return the settings of groups; not those of the brokers' own groups."""
-    return [
-        row for each in brokers for row in call.take(await call.admin.groups.settings(broker=each.address, limit=ALL))
-    ]
+    """Return the settings of groups that are not the brokers' own."""
+    names = {row.broker for row in brokers}
+    rows = call.take(await call.admin.groups.settings(limit=ALL))
+    return [row for row in rows if row.broker in names and not is_own_group(row.group)]
 
 
 # --- configuration --------------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ async def _describe_quota(call: Call, row: BrokerRow, table: dict[str, str]) -> 
     halves_rate, halves_day = await _count_topic(call, row, HALF_TOPIC)
     delayed_rate, delayed_day = await _count_topic(call, row, SCHEDULE_TOPIC)
     put_yesterday, get_yesterday, *_ = list_totals(table)
-    topics = [each for each in await _read_topics(call, [row]) if each.kind is TopicKind.NORMAL]
+    topics = await _read_topics(call, [row])
     return {
         "diskRatio": {name: table.get(name) for name in ("commitLogDiskRatio", "consumeQueueDiskRatio")},
         "messageAverageSize": table.get("putMessageAverageSize"),

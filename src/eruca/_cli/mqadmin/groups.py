@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eruca._admin.groups import Connected, GroupConnections
+from eruca._admin.connections import Connected, GroupConnections
 from eruca._admin.progress import Progress
 from eruca._admin.settings import GroupSettings
 from eruca._cli.mqadmin.call import ALL, Call, ask_each

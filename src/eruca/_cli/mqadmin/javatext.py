@@ -17,7 +17,7 @@ from eruca._wire.names import INHERIT, READ, WRITE
 from eruca._wire.versions import name_version
 from eruca.errors import ConfigError
 
-_JAVA_TIME = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)#(\d\d?):(\d\d?):(\d\d?):(\d{1,3})")
+_JAVA_TIME = re.compile(r"(\d{4}-\d\d?-\d\d?#\d\d?:\d\d?:\d\d?:\d{3})")
 
 # --- single values --------------------------------------------------------------------------------------------------
 
@@ -70,8 +70,7 @@ def parse_java_time(flag: str, text: str) -> datetime:
             found = from_epoch_ms(int(text))
         else:
             match = _JAVA_TIME.fullmatch(text)
-            parts = [int(part) for part in match.groups()] if match else []
-            found = datetime(*parts[:6], parts[6] * 1000).astimezone() if parts else None
+            found = datetime.strptime(f"{match[1]}000", "%Y-%m-%d#%H:%M:%S:%f").astimezone() if match else None
     except (ValueError, OverflowError):
         found = None
     if found is None:

@@ -25,7 +25,6 @@ _OUTCOMES = {
     "filtered": "CONSUMED_BUT_FILTERED",
     "pull": "PULL",
     "waiting": "NOT_CONSUME_YET",
-    "not online": "NOT_ONLINE",
 }
 _RULE = "=" * 38
 
@@ -137,7 +136,7 @@ async def _show(call: Call, message: StoredMessage, *, with_id: bool = True, ind
 
 
 def _show_track(track: Track) -> str:
-    outcome = _OUTCOMES.get(track.outcome, "UNKNOWN")
+    outcome = _OUTCOMES.get(track.outcome, "UNKNOWN") if track.online else "NOT_ONLINE"
     return f"MessageTrack [consumerGroup={track.group}, trackType={outcome}, exceptionDesc={track.reason or 'null'}]"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from eruca._admin.progress import Progress, QueueProgress
@@ -99,17 +99,16 @@ async def _report_members(call: Call, group: str, client_ids: list[str]) -> None
 async def _watch_moved(call: Call) -> None:
     """Report the notes that brokers write when a consumer asks for messages that were deleted."""
     with suppress(NoRoute):  # no broker has ever written one
-        async with aclosing(call.admin.messages.tail(OFFSET_MOVED_TOPIC)) as notes:
-            async for note in notes:
-                with suppress(ValueError, KeyError, TypeError):
-                    event = json.loads(note.body)
-                    queue = event["messageQueue"]
-                    call.out.say(
-                        "[MONITOR] reportDeleteMsgsEvent: DeleteMsgsEvent [offsetMovedEvent=OffsetMovedEvent"
-                        " [consumerGroup=%s, messageQueue=%s, offsetRequest=%s, offsetNew=%s], eventTimestamp=%d]",
-                        event["consumerGroup"],
-                        show_queue(queue["topic"], queue["brokerName"], queue["queueId"]),
-                        event["offsetRequest"],
-                        event["offsetNew"],
-                        to_ms(note.stored_at),
-                    )
+        async for note in call.admin.messages.tail(OFFSET_MOVED_TOPIC):
+            with suppress(ValueError, KeyError, TypeError):
+                event = json.loads(note.body)
+                queue = event["messageQueue"]
+                call.out.say(
+                    "[MONITOR] reportDeleteMsgsEvent: DeleteMsgsEvent [offsetMovedEvent=OffsetMovedEvent"
+                    " [consumerGroup=%s, messageQueue=%s, offsetRequest=%s, offsetNew=%s], eventTimestamp=%d]",
+                    event["consumerGroup"],
+                    show_queue(queue["topic"], queue["brokerName"], queue["queueId"]),
+                    event["offsetRequest"],
+                    event["offsetNew"],
+                    to_ms(note.stored_at),
+                )

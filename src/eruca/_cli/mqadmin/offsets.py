@@ -7,9 +7,12 @@ from datetime import datetime
 from typing import Literal
 
 from eruca._admin.moving import Move, Moved
-from eruca._cli.mqadmin.call import Call
+from eruca._cli.mqadmin.call import ALL, Call
 from eruca._cli.mqadmin.javatext import cut, parse_java_time, show_bool, to_ms
 from eruca.errors import NoRoute
+
+# The end of each queue, by broker and number.
+Ends = dict[tuple[str, int], int]
 
 
 async def reset_by_time(call: Call) -> None:
@@ -18,7 +21,7 @@ async def reset_by_time(call: Call) -> None:
     text, force = line.text("s"), line.is_true("f", True)
     to: datetime | Literal["latest"] = "latest" if text == "now" else parse_java_time("-s", text)
     number = -1 if isinstance(to, str) else to_ms(to)
-    await _check_has_offsets(call, group, topic)
+    ends = await _find_ends(call, group, topic)
     moved = await call.admin.offsets.reset(group, topic, to, force=force)
     who = "group" if _has_members(moved) else "consumerGroup"
     call.out.say(
@@ -26,32 +29,36 @@ async def reset_by_time(call: Call) -> None:
         " timestamp(long)[%s]",
         *(who, group, topic, show_bool(force), text, number),
     )
-    _show_moved(call, moved)
+    await _show_moved(call, moved, to, ends)
 
 
 async def skip_accumulated(call: Call) -> None:
     """Move a group past all messages that it has not consumed."""
     group, topic = call.line.text("g"), call.line.text("t")
-    await _check_has_offsets(call, group, topic)
-    _show_moved(call, await call.admin.offsets.reset(group, topic, "latest", force=call.line.is_true("f", True)))
+    ends = await _find_ends(call, group, topic)
+    moved = await call.admin.offsets.reset(group, topic, "latest", force=call.line.is_true("f", True))
+    await _show_moved(call, moved, "latest", ends)
 
 
-async def _check_has_offsets(call: Call, group: str, topic: str) -> None:
-    """Raise NoRoute for a group without offsets. `eruca offset reset` would create some; mqadmin does not."""
-    await call.admin.routes.show(topic)
-    progress = await call.admin.offsets.progress(group, topic)
-    if not progress.queues.items:
+async def _find_ends(call: Call, group: str, topic: str) -> Ends:
+    """Return the ends of a topic's queues.
+
+    Raises NoRoute for a group without offsets: `eruca offset reset` would create some, mqadmin does not.
+    """
+    queues = call.take(await call.admin.topics.queues(topic, limit=ALL))
+    if not (await call.admin.offsets.show(group, topic)).items:
         raise NoRoute(
             f"group {group} has no offsets in topic {topic}",
-            hint=f"eruca offset reset {group} {topic} --to TIME gives a new group its first ones",
+            hint=f"eruca offset reset {group} {topic} --to TIME writes the first ones",
         )
+    return {(row.broker, row.queue): row.end for row in queues}
 
 
 def _has_members(moved: Moved) -> bool:
     return any(move.outcome == "told" for move in moved.moves)
 
 
-def _show_moved(call: Call, moved: Moved) -> None:
+async def _show_moved(call: Call, moved: Moved, to: datetime | Literal["latest"], ends: Ends) -> None:
     """Print the new offset of each queue; if no member is connected, more, as Java does."""
     done = [move for move in moved.moves if move.outcome != "failed"]
     if _has_members(moved):
@@ -62,7 +69,10 @@ def _show_moved(call: Call, moved: Moved) -> None:
         heads = ("brokerName", "queueId", "brokerOffset", "consumerOffset", "timestampOffset", "rollbackOffset")
         show = call.out.table("%-20s  %-20s  %-20s  %-20s  %-20s  %-20s", *heads)
         for move in done:
-            show(cut(move.broker, 32), move.queue, move.end, _before(move), move.target, move.after)
+            end = ends.get((move.broker, move.queue), 0)
+            place = (move.topic, move.broker, move.queue)
+            wanted = end if to == "latest" else await call.admin.messages.offset_at(*place, to)
+            show(cut(move.broker, 32), move.queue, end, _before(move), wanted, move.after)
     report_failed(call, moved.moves)
 
 

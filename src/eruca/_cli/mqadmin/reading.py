@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -59,12 +58,17 @@ async def _list_parts(call: Call, topic: str, since: str = "", until: str = "") 
 
 async def _limit(call: Call, part: Part, since: str, until: str) -> Part:
     """Return the messages of a queue that were stored between two times."""
-    for flag, end in ((since, "begin"), (until, "end")):
-        if flag and call.line.has(flag):
-            at = parse_java_time(f"-{flag}", call.line.text(flag))
-            offset = await call.admin.messages.offset_at(part.topic, part.broker, part.queue, at)
-            part = replace(part, **{end: offset})
-    return part
+    begin = await _find_offset(call, part, since)
+    end = await _find_offset(call, part, until)
+    return replace(part, begin=part.begin if begin is None else begin, end=part.end if end is None else end)
+
+
+async def _find_offset(call: Call, part: Part, flag: str) -> int | None:
+    """Return the offset of the time that a flag has; None without the flag."""
+    if not flag or not call.line.has(flag):
+        return None
+    at = parse_java_time(f"-{flag}", call.line.text(flag))
+    return await call.admin.messages.offset_at(part.topic, part.broker, part.queue, at)
 
 
 async def _find_part(call: Call, topic: str, broker: str, queue: int, since: str, until: str) -> Part:
@@ -80,11 +84,10 @@ async def _read(call: Call, part: Part, tags: str = "*", group: str | None = Non
     messages = call.admin.messages.read(
         part.topic, broker=part.broker, queue=part.queue, offset=part.begin, tags=tags, limit=None, group=group
     )
-    async with aclosing(messages):
-        async for message in messages:
-            if message.offset >= part.end:
-                return
-            yield message
+    async for message in messages:
+        if message.offset >= part.end:
+            return
+        yield message
 
 
 # --- printing -------------------------------------------------------------------------------------------------------

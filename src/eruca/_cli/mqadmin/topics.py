@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable
+
+from msgspec.structs import replace
 
 from eruca._admin.queueends import QueueEnds
+from eruca._admin.results import Changed
 from eruca._admin.routes import RouteBroker, TopicRoute
 from eruca._admin.settings import TopicSettings, read_permission
+from eruca._admin.targets import BrokerRow
 from eruca._cli.mqadmin.call import ALL, Call, ask_each
 from eruca._cli.mqadmin.javatext import (
     cut,
@@ -41,26 +46,21 @@ async def update_topic(call: Call) -> None:
         ordered=line.is_true("o"),
         system_flag=_UNIT * line.is_true("u") + _UNIT_SUBSCRIBED * line.is_true("s"),
     )
+    # Without -o the order that name servers keep stays.
+    kept = {part.split(":")[0] for part in ((await call.admin.nameservers.order_get(topic)).value or "").split(";")}
+
+    def put(row: BrokerRow) -> Awaitable[Changed[TopicSettings]]:
+        own = replace(settings, ordered=settings.ordered or row.broker in kept)
+        return call.admin.topics.put(topic, own, brokers=[row.address])
+
     done: list[str] = []
-    async for row, _ in call.change_each(
-        await call.list_masters(), lambda row: call.admin.topics.put(topic, settings, brokers=[row.address])
-    ):
-        done.append(row.broker)
+    async for row, _ in call.change_each(await call.list_masters(), put):
+        done.append(f"{row.broker}:{settings.write_queues}")
         call.out.say("create topic to %s success.", row.address)
     if settings.ordered and done:
-        await _order(call, topic, {name: f"{name}:{settings.write_queues}" for name in done})
+        what = "broker" if line.has("b") else "cluster"
+        call.out.say("set %s orderConf. isOrder=true, orderConf=[%s]", what, ";".join(done))
     call.out.say(show_topic(topic, settings))
-
-
-async def _order(call: Call, topic: str, parts: dict[str, str]) -> None:
-    """Name the queues of an ordered topic: those of one broker beside what is there, or those of a cluster only."""
-    kept: dict[str, str] = {}
-    if call.line.has("b"):
-        before = (await call.admin.nameservers.order_get(topic)).value or ""
-        kept = {part.split(":")[0]: part for part in before.split(";") if part}
-    call.check(await call.admin.nameservers.order_put(topic, ";".join((kept | parts).values())))
-    what = "broker" if call.line.has("b") else "cluster"
-    call.out.say("set %s orderConf. isOrder=true, orderConf=[%s]", what, ";".join(parts.values()))
 
 
 async def delete_topic(call: Call) -> None:
