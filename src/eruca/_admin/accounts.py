@@ -173,6 +173,27 @@ class Accounts:
 
         return await self._put(access_key, header, check, brokers, cluster, dry_run=dry_run)
 
+    async def put(
+        self,
+        access_key: str,
+        secret_key: str,
+        *,
+        admin: bool | None = None,
+        white_addresses: str | None = None,
+        default_topic: str | None = None,
+        default_group: str | None = None,
+        topics: Mapping[str, str] | None = None,
+        groups: Mapping[str, str] | None = None,
+        brokers: Sequence[str] | None = None,
+        cluster: str | None = None,
+        dry_run: bool = False,
+    ) -> Changed[Account]:
+        """Create an account, or change it where a broker has it; what is None stays."""
+        header = _make_header(
+            access_key, secret_key, admin, white_addresses, default_topic, default_group, topics, groups
+        )
+        return await self._put(access_key, header, lambda _: None, brokers, cluster, dry_run=dry_run)
+
     async def delete(
         self,
         access_key: str,

@@ -70,6 +70,8 @@ class HeldQueue(msgspec.Struct, frozen=True, kw_only=True):
     pulled_at: datetime | None
     consumed_at: datetime | None
     locked_at: datetime | None = None
+    # How many times it tried in vain to give the lock back.
+    unlock_tries: int = 0
 
 
 class TopicPace(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,6 +255,7 @@ def _describe_queue(queue: MessageQueue, held: ProcessQueueInfo) -> HeldQueue:
         pulled_at=read_time(held.last_pull_timestamp),
         consumed_at=read_time(held.last_consume_timestamp),
         locked_at=read_time(held.last_lock_timestamp),
+        unlock_tries=held.try_unlock_times,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from eruca._client.message import Message
 from eruca._client.options import ClientOptions, choose_options
+from eruca._client.produce.producer import Producer
 from eruca._client.pull.queuereading import QueueReader
 from eruca._client.session.calls import Calls, explain_refusal
 from eruca._client.session.cluster import ask_cluster, describe_clusters
@@ -20,7 +21,7 @@ from eruca._wire.catalog import build_request, decode_answer
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.ext import Header
 from eruca._wire.headers import ClusterHeader, EmptyHeader, QueryConsumeQueueHeader
-from eruca._wire.names import MASTER_ID, TOOLS_CONSUMER_GROUP
+from eruca._wire.names import MASTER_ID, TOOLS_CONSUMER_GROUP, TOOLS_PRODUCER_GROUP
 from eruca._wire.record import Record
 from eruca.errors import ClientClosed, ConnectFailed, NetError, NoRoute
 
@@ -37,6 +38,9 @@ class Connection:
         # Names are those that brokers use: nothing is put before them.
         self.options = replace(choose_options(nameservers, options), namespace="")
         self._session: Session | None = None
+        # By whether they trace messages.
+        self._producers: dict[bool, Producer] = {}
+        self._opening = asyncio.Lock()
 
     def open(self) -> None:
         """Take a session; no connection is made yet. Safe to call twice."""
@@ -45,9 +49,21 @@ class Connection:
 
     async def close(self) -> None:
         """Release the session. Safe to call twice."""
+        producers, self._producers = self._producers, {}
+        for producer in producers.values():
+            await producer.close()
         session, self._session = self._session, None
         if session is not None:
             await session.release()
+
+    async def open_producer(self, *, trace: bool) -> Producer:
+        """Return the producer that sends test messages, with message trace or without; it is closed with the rest."""
+        async with self._opening:
+            if trace not in self._producers:
+                producer = Producer(group=TOOLS_PRODUCER_GROUP, options=self.options, trace=trace)
+                await producer.start()
+                self._producers[trace] = producer
+        return self._producers[trace]
 
     @property
     def session(self) -> Session:
@@ -140,13 +156,19 @@ class Connection:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     async def read_queue(
-        self, queue: MessageQueue, offset: int | None = None, end: int | None = None, wanted: str = "*"
+        self,
+        queue: MessageQueue,
+        offset: int | None = None,
+        end: int | None = None,
+        wanted: str = "*",
+        *,
+        group: str | None = None,
     ) -> AsyncGenerator[Message, None]:
         """Yield the messages of a queue with the wanted tags, from an offset (default: its first) to its current end.
 
-        With `end`, up to this offset.
+        With `end`, up to this offset. With `group`, in the name of this group.
         """
-        reader = self.reader
+        reader = self.reader if group is None else QueueReader(self.session, group)
         at = max(0, await reader.find_begin(queue) if offset is None else offset)
         end = await reader.find_end(queue) if end is None else end
         silent = 0

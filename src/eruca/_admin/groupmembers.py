@@ -37,6 +37,8 @@ class Subscribed(msgspec.Struct, frozen=True, kw_only=True):
     # The expression, and its kind: TAG or SQL92.
     expression: str
     kind: str = "TAG"
+    # Whether a class in a filter server decides, as in Java 3.
+    class_filter: bool = False
 
 
 class GroupMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +132,12 @@ def _join_members(bodies: Iterable[tuple[BrokerRow, ConsumerConnection]]) -> lis
 
 
 def _describe(data: SubscriptionData) -> Subscribed:
-    return Subscribed(topic=data.topic, expression=data.sub_string or "*", kind=data.expression_type)
+    return Subscribed(
+        topic=data.topic,
+        expression=data.sub_string or "*",
+        kind=data.expression_type,
+        class_filter=data.class_filter_mode,
+    )
 
 
 # --- what each is doing -----------------------------------------------------------------------------------------------

@@ -326,6 +326,20 @@ class Groups:
         rows = await find_targets(self._connection, brokers, cluster)
         return await put_group(self._connection, group, rows, choose, is_new=False, dry_run=dry_run)
 
+    async def put(
+        self,
+        group: str,
+        settings: GroupSettings,
+        *,
+        brokers: Sequence[str] | None = None,
+        cluster: str | None = None,
+        dry_run: bool = False,
+    ) -> Changed[GroupSettings]:
+        """Create a group, or replace its settings, on all masters, on those of a cluster, or on the named brokers."""
+        check_group(group)
+        rows = await find_targets(self._connection, brokers, cluster)
+        return await put_group(self._connection, group, rows, lambda _: settings, is_new=False, dry_run=dry_run)
+
     async def delete(
         self,
         group: str,

@@ -41,6 +41,8 @@ class Place:
     until: datetime | None = None
     tags: str = "*"
     key: str | None = None
+    # In whose name they are read.
+    group: str | None = None
 
     def __post_init__(self) -> None:
         if self.offset is not None and (self.broker is None or self.queue is None):
@@ -119,7 +121,7 @@ async def _read_queue(connection: Connection, place: Place, queue: MessageQueue)
     if place.until is not None:
         until_ms = to_epoch_ms("until", place.until + _TICK)
         end = min(end, await find_offset_since(calls, address, TOOLS_CONSUMER_GROUP, queue, until_ms))
-    async with aclosing(connection.read_queue(queue, begin, end, place.tags)) as messages:
+    async with aclosing(connection.read_queue(queue, begin, end, place.tags, group=place.group)) as messages:
         async for message in messages:
             if place.fits(message):
                 yield message

@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,6 @@ from eruca._admin.tracing import TraceRow, Track, find_steps, track
 from eruca._admin.waiting import find_next
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
-from eruca._client.produce.producer import Producer
 from eruca._client.session.cluster import find_named_broker
 from eruca._ground.limits import POSITION_MAX
 from eruca._ground.times import to_epoch_ms
@@ -27,7 +27,7 @@ from eruca._wire.bodies import ConsumeDirectlyResult, MessageQueue, QueueEntries
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import ConsumeDirectlyHeader, QueryConsumeQueueHeader, QueryMessageHeader
 from eruca._wire.ids import decode_offset_id, decode_unique_id
-from eruca._wire.names import MASTER_ID, TOOLS_PRODUCER_GROUP, TRACE_TOPIC
+from eruca._wire.names import MASTER_ID, TRACE_TOPIC
 from eruca.errors import NetError, NoRoute, WireError
 
 # The id has the time of the producer's clock, the index has the time at which the broker stored the message.
@@ -46,6 +46,10 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     tags_code: int
     # Whether the group asked about would get it; True without a group.
     matches: bool = True
+    # What the broker has of it in its extended file, its bit map of groups, and why it cannot be read.
+    extension: str | None = None
+    bit_map: str | None = None
+    message: str | None = None
 
 
 class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +59,9 @@ class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
     begin: int
     end: int
     rows: list[QueueRow]
+    # The subscription of the group asked about and its filter, as the broker names their fields.
+    subscription: dict[str, Any] | None = None
+    filter: str | None = None
 
 
 class Consumed(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +73,8 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     reason: str = ""
     ordered: bool = False
+    # Whether its transaction commits by itself, which is what all clients report.
+    auto_commit: bool = True
 
 
 class Messages:
@@ -168,10 +177,25 @@ class Messages:
                 size=each.size,
                 tags_code=each.tags_code,
                 matches=each.matches or group is None,
+                extension=each.extend_data_json,
+                bit_map=each.bit_map,
+                message=each.message,
             )
             for number, each in enumerate(found.queue_data)
         ]
-        return QueueRows(broker=row.where, begin=found.min_queue_index, end=found.max_queue_index, rows=rows)
+        return QueueRows(
+            broker=row.where,
+            begin=found.min_queue_index,
+            end=found.max_queue_index,
+            rows=rows,
+            subscription=None if found.subscription_data is None else msgspec.to_builtins(found.subscription_data),
+            filter=found.filter_data,
+        )
+
+    async def offset_at(self, topic: str, broker: str, queue: int, at: datetime) -> int:
+        """Return the offset of the first message of a queue that was stored at a time or later; its end without one."""
+        connection = self._connection
+        return await connection.reader.find_at(MessageQueue(broker, queue, topic), at)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -186,14 +210,24 @@ class Messages:
         until: datetime | None = None,
         tags: str = "*",
         key: str | None = None,
+        group: str | None = None,
         limit: int | None = LIMIT,
     ) -> AsyncIterator[StoredMessage]:
         """Yield the messages of a topic up to the present ends of its queues, in the order of storing. Raises NoRoute.
 
-        `since` and `until` are times of storing; both ends are included. `offset` needs `broker` and `queue`.
+        `since` and `until` are times of storing; both ends are included. `offset` needs `broker` and `queue`. With
+        `group`, brokers count the messages as read by this group, whose offsets stay as they are.
         """
         place = Place(
-            topic=topic, broker=broker, queue=queue, offset=offset, since=since, until=until, tags=tags, key=key
+            topic=topic,
+            broker=broker,
+            queue=queue,
+            offset=offset,
+            since=since,
+            until=until,
+            tags=tags,
+            key=key,
+            group=group,
         )
         async for message in _count(read_messages(self._connection, place), limit):
             yield message
@@ -228,24 +262,34 @@ class Messages:
         broker: str | None = None,
         queue: int | None = None,
         trace: bool = False,
+        auto_create: bool = False,
         dry_run: bool = False,
     ) -> Receipt | None:
-        """Send a message, to any queue or to a certain one, for a test. It creates no topic; None with `dry_run`."""
+        """Send a message, to any queue or to a certain one, for a test; None with `dry_run`.
+
+        It creates no topic, unless `auto_create` is set and brokers allow it.
+        """
         connection = self._connection
-        route = await connection.routes.refresh(topic)
-        queues = [
-            each for each in route.write_queues if broker in (None, each.broker_name) and queue in (None, each.queue_id)
-        ]
-        if not queues:
-            raise NoRoute(
-                f"topic {topic} has no such queue that may be written to",
-                hint=f"eruca topic show {topic} shows its queues and its permission",
-            )
+        route = await (connection.find_route(topic) if auto_create else connection.routes.refresh(topic))
+        place = None
+        if broker is not None or queue is not None:
+            place = MessageQueue(broker or "", queue or 0, topic)
+        if route is not None:
+            queues = [
+                each
+                for each in route.write_queues
+                if broker in (None, each.broker_name) and queue in (None, each.queue_id)
+            ]
+            if not queues:
+                raise NoRoute(
+                    f"topic {topic} has no such queue that may be written to",
+                    hint=f"eruca topic show {topic} shows its queues and its permission",
+                )
+            place = None if place is None else random.choice(queues)
         if dry_run:
             return None
-        async with Producer(group=TOOLS_PRODUCER_GROUP, options=connection.options, trace=trace) as producer:
-            place = None if broker is None and queue is None else random.choice(queues)
-            return await producer.send(topic, body, tags=tags, keys=keys, properties=properties, queue=place)
+        producer = await connection.open_producer(trace=trace)
+        return await producer.send(topic, body, tags=tags, keys=keys, properties=properties, queue=place)
 
     async def consume_directly(
         self, offset_id: str, group: str, client_id: str | None = None, *, dry_run: bool = False
@@ -274,6 +318,7 @@ class Messages:
             seconds=body.spent_time_ms / 1000,
             reason=body.remark or "",
             ordered=body.order,
+            auto_commit=body.auto_commit,
         )
 
     # -- following ---------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from eruca._admin.moving import (
     split_by_broker,
     write_all,
 )
-from eruca._admin.progress import QueueProgress, list_progress
+from eruca._admin.progress import Progress, QueueProgress, list_progress, read_progress
 from eruca._admin.results import LIMIT, Listed, cut_list
 from eruca._admin.savedoffsets import SavedOffsets, export_offsets
 from eruca._admin.targets import find_targets
@@ -44,6 +44,11 @@ class Offsets:
         """Return the progress of a group in one topic, or in all it has offsets in; empty if no broker knows it."""
         rows, problems = await list_progress(self._connection, group, topic)
         return cut_list(rows, limit, problems)
+
+    async def progress(self, group: str, topic: str | None = None, *, limit: int = LIMIT) -> Progress:
+        """Return the progress of a group as `show` does, and how many messages per second its members get."""
+        rows, rate, problems = await read_progress(self._connection, group, topic)
+        return Progress(queues=cut_list(rows, limit, problems), rate=rate)
 
     async def lag(
         self, groups: Sequence[str] = (), topics: Sequence[str] = (), *, times: bool = True, limit: int = LIMIT

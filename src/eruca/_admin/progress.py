@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from eruca._admin.connection import Connection
-from eruca._admin.results import Problem, read_time
+from eruca._admin.results import Listed, Problem, read_time
 from eruca._admin.targets import BrokerRow, ask_each, find_targets
 from eruca._client.session.calls import explain_refusal
 from eruca._wire.bodies import ConsumeOffset, ConsumerOffsets, ConsumeStats, MessageQueue, decode_json
@@ -38,19 +38,36 @@ class QueueProgress(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.end - self.offset)
 
 
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group is, and how fast."""
+
+    queues: Listed[QueueProgress]
+    # Messages per second that its members got in the last minute, in all topics.
+    rate: float
+
+
 async def list_progress(
     connection: Connection, group: str, topic: str | None = None, rows: Sequence[BrokerRow] | None = None
 ) -> tuple[list[QueueProgress], list[Problem]]:
     """Return the progress of a group in one topic, or in all it has offsets in; empty if no broker knows the group."""
+    queues, _, problems = await read_progress(connection, group, topic, rows)
+    return queues, problems
+
+
+async def read_progress(
+    connection: Connection, group: str, topic: str | None = None, rows: Sequence[BrokerRow] | None = None
+) -> tuple[list[QueueProgress], float, list[Problem]]:
+    """Return the progress of a group as `list_progress` does, and how many messages per second its members get."""
     rows = await find_targets(connection) if rows is None else rows
     found, problems = await ask_each(rows, lambda row: read_stats(connection, row.address, group))
+    rate = sum(stats.consume_tps for _, stats in found)
     progress = [
         describe_progress(queue, each)
         for _, stats in found
         for queue, each in stats.offset_table.items()
         if topic in (None, queue.topic)
     ]
-    return sorted(progress, key=lambda row: (row.topic, row.broker, row.queue)), problems
+    return sorted(progress, key=lambda row: (row.topic, row.broker, row.queue)), rate, problems
 
 
 def describe_progress(queue: MessageQueue, each: ConsumeOffset) -> QueueProgress:

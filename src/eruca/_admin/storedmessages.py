@@ -45,6 +45,8 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     # Where the record is in the commit log, and its size.
     position: int
     size: int
+    # Of the body as it is stored, which may be compressed.
+    body_crc: int = 0
     flag: int = 0
     sys_flag: int = 0
     # The position of its half, if it was committed.
@@ -84,6 +86,7 @@ def describe_message(message: Message) -> StoredMessage:
         tries=record.reconsume_times,
         position=record.position,
         size=record.size,
+        body_crc=record.body_crc,
         flag=record.flag,
         sys_flag=record.sys_flag,
         prepared_position=record.prepared_position,

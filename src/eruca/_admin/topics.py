@@ -294,6 +294,20 @@ class Topics:
         rows = await find_targets(self._connection, brokers, cluster)
         return await put_topic(self._connection, topic, rows, choose, is_new=False, dry_run=dry_run)
 
+    async def put(
+        self,
+        topic: str,
+        settings: TopicSettings,
+        *,
+        brokers: Sequence[str] | None = None,
+        cluster: str | None = None,
+        dry_run: bool = False,
+    ) -> Changed[TopicSettings]:
+        """Create a topic, or replace its settings, on all masters, on those of a cluster, or on the named brokers."""
+        check_topic(topic)
+        rows = await find_targets(self._connection, brokers, cluster)
+        return await put_topic(self._connection, topic, rows, lambda _: settings, is_new=False, dry_run=dry_run)
+
     async def set_permission(
         self,
         topic: str,

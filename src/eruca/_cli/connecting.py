@@ -102,6 +102,15 @@ def _take_account(context: click.Context, parameter: click.Parameter, path: Path
             context.meta[_ACCOUNT_FILE] = str(path)
 
 
+def use_account_file(path: Path) -> None:
+    """Use the account in a file for the current command, unless one was named."""
+    context = click.get_current_context()
+    if _ACCOUNT not in context.meta:
+        from eruca._client.accountfile import read_account_file
+
+        context.meta[_ACCOUNT] = read_account_file(path)
+
+
 def make_options(nameservers: str) -> ClientOptions:
     """Return the client options of a command; the account is that of `--account`, or of the environment."""
     from eruca._client.options import ClientOptions

@@ -46,6 +46,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "acl": ("eruca._cli.acl:acl", "Accounts and their permissions."),
         "mcp": ("eruca._cli.mcp:mcp", "A door for assistants (Model Context Protocol)."),
         "config": ("eruca._cli.config:config", "Explain the options of the servers."),
+        "admin": ("eruca._cli.mqadmin.main:admin", "The commands of mqadmin, with their names and flags."),
     },
     "Store and data": {
         "store": ("eruca._cli.store:store", "Look into a store directory, check it, rebuild it."),

@@ -102,6 +102,38 @@ class Accounts(PlainPart[AsyncAccounts]):
             )
         )
 
+    def put(
+        self,
+        access_key: str,
+        secret_key: str,
+        *,
+        admin: bool | None = None,
+        white_addresses: str | None = None,
+        default_topic: str | None = None,
+        default_group: str | None = None,
+        topics: Mapping[str, str] | None = None,
+        groups: Mapping[str, str] | None = None,
+        brokers: Sequence[str] | None = None,
+        cluster: str | None = None,
+        dry_run: bool = False,
+    ) -> Changed[Account]:
+        """Create an account, or change it where a broker has it; what is None stays."""
+        return self._run(
+            self._twin.put(
+                access_key,
+                secret_key,
+                admin=admin,
+                white_addresses=white_addresses,
+                default_topic=default_topic,
+                default_group=default_group,
+                topics=topics,
+                groups=groups,
+                brokers=brokers,
+                cluster=cluster,
+                dry_run=dry_run,
+            )
+        )
+
     def delete(
         self,
         access_key: str,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eruca._admin.connections import GroupConnections
 from eruca._admin.groupmembers import Difference, GroupMember, Subscribed
 from eruca._admin.groups import Group, GroupName, NamedGroupSettings, TimeSpan
 from eruca._admin.groups import Groups as AsyncGroups
@@ -39,6 +40,16 @@ class Groups(PlainPart[AsyncGroups]):
     def members(self, group: str, *, limit: int = LIMIT) -> Listed[GroupMember]:
         """Return the connected members of a group."""
         return self._run(self._twin.members(group, limit=limit))
+
+    def connections(
+        self, groups: Sequence[str] | None = None, *, broker: str | None = None, limit: int = LIMIT
+    ) -> Listed[GroupConnections]:
+        """Return the connections of many groups, or of all that brokers know: those that have members.
+
+        Each connection to each broker is a row, so that a client id on two connections is seen. `limit` is the number
+        of groups asked about.
+        """
+        return self._run(self._twin.connections(groups, broker=broker, limit=limit))
 
     def subscriptions(self, group: str, *, limit: int = LIMIT) -> Listed[Subscribed]:
         """Return the subscriptions of a group, as its members last reported them."""
@@ -126,6 +137,18 @@ class Groups(PlainPart[AsyncGroups]):
                 dry_run=dry_run,
             )
         )
+
+    def put(
+        self,
+        group: str,
+        settings: GroupSettings,
+        *,
+        brokers: Sequence[str] | None = None,
+        cluster: str | None = None,
+        dry_run: bool = False,
+    ) -> Changed[GroupSettings]:
+        """Create a group, or replace its settings, on all masters, on those of a cluster, or on the named brokers."""
+        return self._run(self._twin.put(group, settings, brokers=brokers, cluster=cluster, dry_run=dry_run))
 
     def delete(
         self,

@@ -45,6 +45,10 @@ class Messages(PlainPart[AsyncMessages]):
         """Return entries of a consume queue, for a look at the files of a broker."""
         return self._run(self._twin.entries(topic, broker, queue, offset, count=count, group=group))
 
+    def offset_at(self, topic: str, broker: str, queue: int, at: datetime) -> int:
+        """Return the offset of the first message of a queue that was stored at a time or later; its end without one."""
+        return self._run(self._twin.offset_at(topic, broker, queue, at))
+
     def read(
         self,
         topic: str,
@@ -56,11 +60,13 @@ class Messages(PlainPart[AsyncMessages]):
         until: datetime | None = None,
         tags: str = "*",
         key: str | None = None,
+        group: str | None = None,
         limit: int | None = LIMIT,
     ) -> Iterator[StoredMessage]:
         """Yield the messages of a topic up to the present ends of its queues, in the order of storing. Raises NoRoute.
 
-        `since` and `until` are times of storing; both ends are included. `offset` needs `broker` and `queue`.
+        `since` and `until` are times of storing; both ends are included. `offset` needs `broker` and `queue`. With
+        `group`, brokers count the messages as read by this group, whose offsets stay as they are.
         """
         return self._iterate(
             self._twin.read(
@@ -72,6 +78,7 @@ class Messages(PlainPart[AsyncMessages]):
                 until=until,
                 tags=tags,
                 key=key,
+                group=group,
                 limit=limit,
             )
         )
@@ -106,9 +113,13 @@ class Messages(PlainPart[AsyncMessages]):
         broker: str | None = None,
         queue: int | None = None,
         trace: bool = False,
+        auto_create: bool = False,
         dry_run: bool = False,
     ) -> Receipt | None:
-        """Send a message, to any queue or to a certain one, for a test. It creates no topic; None with `dry_run`."""
+        """Send a message, to any queue or to a certain one, for a test; None with `dry_run`.
+
+        It creates no topic, unless `auto_create` is set and brokers allow it.
+        """
         return self._run(
             self._twin.send(
                 topic,
@@ -119,6 +130,7 @@ class Messages(PlainPart[AsyncMessages]):
                 broker=broker,
                 queue=queue,
                 trace=trace,
+                auto_create=auto_create,
                 dry_run=dry_run,
             )
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eruca._admin.brokers import ServerConfig
+from eruca._admin.comparing import Disagreement
 from eruca._admin.nameservers import KeyValue, NameServer
 from eruca._admin.nameservers import NameServers as AsyncNameServers
 from eruca._admin.results import LIMIT, Changed, Listed
@@ -21,6 +22,10 @@ class NameServers(PlainPart[AsyncNameServers]):
     def list(self) -> Listed[NameServer]:
         """Return the name servers of the list, whether each answers, and what it knows."""
         return self._run(self._twin.list())
+
+    def compare(self, *, limit: int = LIMIT) -> Listed[Disagreement]:
+        """Return the brokers and topics that some name servers know and others do not."""
+        return self._run(self._twin.compare(limit=limit))
 
     def config(self) -> Listed[ServerConfig]:
         """Return the configuration of each name server."""

@@ -13,7 +13,7 @@ from typing import Literal
 from eruca._admin.lag import QueueLag
 from eruca._admin.moving import Moved
 from eruca._admin.offsets import Offsets as AsyncOffsets
-from eruca._admin.progress import QueueProgress
+from eruca._admin.progress import Progress, QueueProgress
 from eruca._admin.results import LIMIT, Listed
 from eruca._admin.savedoffsets import SavedOffsets
 from eruca._admin.sync.base import PlainPart
@@ -25,6 +25,10 @@ class Offsets(PlainPart[AsyncOffsets]):
     def show(self, group: str, topic: str | None = None, *, limit: int = LIMIT) -> Listed[QueueProgress]:
         """Return the progress of a group in one topic, or in all it has offsets in; empty if no broker knows it."""
         return self._run(self._twin.show(group, topic, limit=limit))
+
+    def progress(self, group: str, topic: str | None = None, *, limit: int = LIMIT) -> Progress:
+        """Return the progress of a group as `show` does, and how many messages per second its members get."""
+        return self._run(self._twin.progress(group, topic, limit=limit))
 
     def lag(
         self, groups: Sequence[str] = (), topics: Sequence[str] = (), *, times: bool = True, limit: int = LIMIT

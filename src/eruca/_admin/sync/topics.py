@@ -42,6 +42,10 @@ class Topics(PlainPart[AsyncTopics]):
         """Return the ends of a topic's queues. Raises NoRoute if no broker has it."""
         return self._run(self._twin.queues(topic, limit=limit))
 
+    def ends(self, topics: Sequence[str], *, limit: int = LIMIT) -> Listed[QueueEnds]:
+        """Return the ends of the queues of many topics; a topic that no broker has, has none."""
+        return self._run(self._twin.ends(topics, limit=limit))
+
     def groups(self, topic: str, *, limit: int = LIMIT) -> Listed[str]:
         """Return the groups that are subscribed to a topic now or have offsets in it."""
         return self._run(self._twin.groups(topic, limit=limit))
@@ -120,6 +124,18 @@ class Topics(PlainPart[AsyncTopics]):
                 dry_run=dry_run,
             )
         )
+
+    def put(
+        self,
+        topic: str,
+        settings: TopicSettings,
+        *,
+        brokers: Sequence[str] | None = None,
+        cluster: str | None = None,
+        dry_run: bool = False,
+    ) -> Changed[TopicSettings]:
+        """Create a topic, or replace its settings, on all masters, on those of a cluster, or on the named brokers."""
+        return self._run(self._twin.put(topic, settings, brokers=brokers, cluster=cluster, dry_run=dry_run))
 
     def set_permission(
         self,
