@@ -197,6 +197,10 @@ class PullConsumer(Client):
                 "a consumer that subscribes to topics cannot be assigned queues",
                 hint="leave out subscribe=, or use a second consumer",
             )
+        if self._member.settings.rebalance.exclusive:
+            raise ConfigError(
+                "Rebalance.exclusive=True is for members of a group, and `assign` joins none", hint="use subscribe="
+            )
         await membership.assign({self._name(queue) for queue in queues}, tags)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -358,14 +362,14 @@ class PullConsumer(Client):
 
     def _move(self, queue: MessageQueue, offset: int) -> int:
         # The queue may have moved to another member during the request.
-        inbox = self._find_inbox(queue)
+        inbox = self._find_inbox(queue, to_move=True)
         self._require_started().holdings.move(inbox.queue, offset)
         return offset
 
-    def _find_inbox(self, queue: MessageQueue) -> PullInbox:
+    def _find_inbox(self, queue: MessageQueue, *, to_move: bool = False) -> PullInbox:
         self._require_started()
         inbox = self._member.inboxes.get(self._name(queue))
-        if inbox is None:
+        if inbox is None or (to_move and inbox.leaving):
             raise QueueNotOurs(
                 f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} is not ours now",
                 hint="`assignment` has those that are",

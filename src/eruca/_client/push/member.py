@@ -74,7 +74,7 @@ class PushMember:
         self.makers: dict[TopicPattern, Callable[[str], HandlerEntry]] = {}
         self.is_ordered = False
         self.observer = ConsumeObserver(group, hooks)
-        self.stream = MessageStream(self.is_open)
+        self.stream = MessageStream(self._hand_out)
         # Replaced at each start, which may happen in another event loop.
         self.ended = asyncio.Event()
         self.membership: Membership | None = None
@@ -291,6 +291,14 @@ class PushMember:
         """Return whether a message may still be handed out: its queue is ours and it is not settled."""
         inbox = self.inboxes.get(wrap_queue(self._namespace, message.queue))
         return inbox is not None and inbox.process.is_open(message.offset)
+
+    def _hand_out(self, message: Message) -> bool:
+        """Return whether a message may be handed out, and note that it is."""
+        inbox = self.inboxes.get(wrap_queue(self._namespace, message.queue))
+        if inbox is None or inbox.leaving or not inbox.process.is_open(message.offset):
+            return False
+        inbox.handed_to = message.offset + 1
+        return True
 
     # -- called by the session ---------------------------------------------------------------------------------------
 
