@@ -76,6 +76,7 @@ class GroupMember:
                 interval=rebalance_ms / 1000,
                 lock_interval=lock_renew_ms / 1000,
                 on_change=self._listen,
+                exclusive=bool(request["exclusive"]),
             ),
             retry=Retry(suspend=0.05),
         )

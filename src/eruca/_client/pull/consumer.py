@@ -95,6 +95,7 @@ class PullConsumer(Client):
         self._decode = deserializer
         self._clock: Clock | None = None
         self._ended = asyncio.Event()
+        self._is_closing = False
 
     def __repr__(self) -> str:
         namespace = self.options.namespace
@@ -148,12 +149,20 @@ class PullConsumer(Client):
         await self._close(is_clean=True)
 
     async def _close(self, *, is_clean: bool) -> None:
-        membership, self._member.membership = self._member.membership, None
-        if membership is None or membership.session.is_lost():
+        membership = self._member.membership
+        if membership is None or self._is_closing:
+            return
+        if membership.session.is_lost():
+            self._member.membership = None
             return
         membership.session.check_loop()
         self._ended.set()
-        await membership.stop(is_clean=is_clean)
+        # Until it has stopped, the listener for queues may still commit.
+        self._is_closing = True
+        try:
+            await membership.stop(is_clean=is_clean)
+        finally:
+            self._member.membership, self._is_closing = None, False
         await membership.session.remove_consumer(self._member)
         await membership.session.release()
 
