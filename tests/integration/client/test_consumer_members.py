@@ -53,6 +53,46 @@ async def test_revoked_queues_are_committed_after_the_listener(
     assert broker.offsets.get("billing", "orders", 0) == 1
 
 
+@pytest.mark.parametrize("polls", [False, True])
+async def test_the_listener_returns_before_the_first_message(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer, polls: bool
+) -> None:
+    await start_broker()
+    producer = await make_producer(nameserver.address)
+    await create_topic(producer, "orders", 1)
+    await producer.send("orders", b"x")
+    lines: list[str] = []
+    may_return = asyncio.Event()
+
+    async def listen(assigned: Queues, revoked: Queues) -> None:
+        if assigned:
+            lines.append("told")
+            await may_return.wait()
+            lines.append("returns")
+
+    rebalance = replace(QUICK_REBALANCE, on_change=listen)
+    consumer = consume(nameserver, rebalance=rebalance)
+
+    @consumer.handler("orders")
+    async def work(message: Message) -> None:
+        lines.append("message")
+
+    pull = PullConsumer(nameserver.address, group="billing", subscribe="orders", start="earliest", rebalance=rebalance)
+    client = pull if polls else consumer
+    starting = asyncio.create_task(client.start())
+    await wait_until(lambda: lines == ["told"])
+    if polls:
+        assert await pull.poll(0.05) == []
+    assert [inbox.task for queue, inbox in client._member.inboxes.items() if queue.topic == "orders"] == [None]
+    may_return.set()
+    await starting
+    async with client, asyncio.timeout(SECONDS_MAX):
+        if polls:
+            lines += ["message" for _ in await pull.poll(None)]
+        await wait_until(lambda: len(lines) == 3)
+    assert lines == ["told", "returns", "message"]
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_what_a_listener_raises_is_logged_and_ends_nothing(
     nameserver: NameServer,
@@ -94,6 +134,23 @@ def test_a_plain_listener_may_use_its_consumer() -> None:
         with consumer:
             assert told == [(2, 0)]
         assert told == [(2, 0), (0, 2)]
+
+
+def test_a_plain_iterator_holds_no_messages_of_exclusive_queues_back() -> None:
+    with EmbeddedBroker(hurry=True) as broker:
+        broker.create_topic("orders", queues=1)
+        with sync.Producer(broker.nameserver, group="shop") as producer:
+            producer.send_batch("orders", [b"%d" % number for number in range(50)])
+        rebalance = Rebalance(exclusive=True)
+        with sync.Consumer(
+            broker.nameserver, group="billing", subscribe="orders", start="earliest", rebalance=rebalance
+        ) as consumer:
+            first = next(consumer)
+            (inbox,) = [found for queue, found in consumer._twin._member.inboxes.items() if queue.topic == "orders"]
+            assert (inbox.handed_to, inbox.is_settled) == (1, False)
+            first.ack()
+            assert next(consumer).body == b"1"  # the loop has had the acknowledgement by then
+            assert (inbox.handed_to, inbox.process.first_open) == (2, 1)
 
 
 # -- lag -----------------------------------------------------------------------------------------------------------
