@@ -309,7 +309,7 @@ async def case_a_scheduled_call_ends_first(nameserver: str, topic: str, group: s
             if running[queue] - {name}:
                 twice.append(queue)
             running[queue].add(name)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # so that a call is running when the queue is wanted
             calls[name] += 1
             running[queue].discard(name)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.churnruns import LOCK_LIVE_MS, PATIENT_SECONDS, QUEUES, ChurnRun, run_churn
+from tests.clients.churnruns import LOCK_LIVE_MS, PATIENT_SECONDS, QUEUES, ChurnResult, ChurnRun, run_churn
 from tests.clients.members import MemberSettings
 from tests.interop.brokers import SETTINGS, Cluster, ErucaCluster, JavaCluster
 from tests.interop.javapeer import Peer, prepare_peer
@@ -40,19 +40,20 @@ def cluster(request: pytest.FixtureRequest, peer: Peer, tmp_path_factory: pytest
             yield java
 
 
-def _run(cluster: Cluster, peer: Peer, home: Path, topic: str, **how: Any) -> None:
+def _run(cluster: Cluster, peer: Peer, home: Path, topic: str, **how: Any) -> ChurnResult:
     settings = MemberSettings(cluster.name_server, f"group-{topic}", topic, exclusive=True, **BUSY)
     run = ChurnRun(seed=SEED, places=PLACES, window_s=PATIENT_SECONDS, keys=40, **how)
     result = run_churn(run, peer, cluster, home, settings)
     assert result.sent == run.count
-    assert result.crashes >= 1
-    assert result.kinds.total() > result.crashes
+    return result
 
 
 def test_a_few_changes(cluster: Cluster, peer: Peer, tmp_path: Path) -> None:
-    _run(cluster, peer, tmp_path, "exclusive-few", changes=4, between=300, per_second=600, count=4000)
+    result = _run(cluster, peer, tmp_path, "exclusive-few", changes=4, between=300, per_second=600, count=4000)
+    assert result.kinds.total() > result.crashes >= 1
 
 
 @pytest.mark.whole
 def test_many_changes(cluster: Cluster, peer: Peer, tmp_path: Path) -> None:
-    _run(cluster, peer, tmp_path, "exclusive-many", changes=30, between=600, per_second=600, count=30_000)
+    result = _run(cluster, peer, tmp_path, "exclusive-many", changes=30, between=600, per_second=600, count=30_000)
+    assert result.kinds.total() > result.crashes >= 3

@@ -196,6 +196,7 @@ class RequestCode(IntEnum):
     # Eruca's own.
     REPLICATION_STATE = 90101
     CHANGE_ROLE = 90102
+    TOPICS_CREATED = 90103
 
 
 class ResponseCode(IntEnum):

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from eruca import Consumer, Message, MessageQueue, PullConsumer, Rebalance, sync
+from eruca import ClientOptions, Consumer, Message, MessageQueue, PullConsumer, Rebalance, sync
+from eruca._client.group import discovery
+from eruca._client.namespaces import wrap
 from eruca._nameserver.app import NameServer
 from eruca._testing.embedded import EmbeddedBroker
 from eruca.serializers import json_deserializer
@@ -240,6 +242,45 @@ async def test_no_topic_of_the_system_matches(
             found |= {message.topic for message in await pull.poll(1.0)}
 
 
+@pytest.mark.parametrize("namespace", ["", "shop"])
+async def test_brokers_tell_about_topics_that_are_created(
+    nameserver: NameServer,
+    start_broker: StartBroker,
+    make_producer: MakeProducer,
+    monkeypatch: pytest.MonkeyPatch,
+    namespace: str,
+) -> None:
+    """Nobody lists topics here, and one of the brokers has nothing that matches."""
+    monkeypatch.setattr(discovery, "_LOOK_S", 3600.0)
+    brokers = {name: await start_broker(name) for name in ("broker-a", "broker-b")}
+    options = ClientOptions(ip="127.0.0.1", namespace=namespace)
+    other = ClientOptions(ip="127.0.0.1", namespace="" if namespace else "shop")
+    producer = await make_producer(nameserver.address, options=options)
+    elsewhere = await make_producer(nameserver.address, options=other)
+    brokers["broker-a"].topics.create_internal(wrap(namespace, "orders-eu"), 1)
+    await producer.send("orders-eu", b"0")
+    rebalance = Rebalance(interval=3600.0)
+    how: dict[str, Any] = {"options": options, "rebalance": rebalance, "start": "earliest"}
+    pattern = re.compile("orders-.*")
+    seen: list[tuple[str, bytes]] = []
+    async with (
+        Consumer(nameserver.address, group="billing", subscribe=pattern, **how) as consumer,
+        PullConsumer(nameserver.address, group="audit", subscribe=pattern, **how) as pull,
+        asyncio.timeout(SECONDS_MAX),
+    ):
+        assert [(await anext(consumer)).body, (await anext(pull)).body] == [b"0", b"0"]
+        await elsewhere.send("orders-asia", b"of another namespace")
+        await producer.send("bills-eu", b"of another name")
+        # In the second turn a broker creates a topic that is consumed from the other one already.
+        for number, name in enumerate(("broker-b", "broker-a"), 1):
+            brokers[name].topics.create_internal(wrap(namespace, "orders-us"), 1)
+            await producer.send("orders-us", b"%d" % number, queue=MessageQueue(name, 0, "orders-us"))
+            for client in (consumer, pull):
+                message = await anext(client)
+                seen.append((message.topic, message.body))
+    assert seen == [("orders-us", b"1")] * 2 + [("orders-us", b"2")] * 2
+
+
 async def test_a_topic_that_is_gone_is_let_go(
     nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
 ) -> None:
@@ -248,16 +289,16 @@ async def test_a_topic_that_is_gone_is_let_go(
     await producer.send("orders-eu", b"x")
     await producer.send("orders-us", b"x")
     async with consume(nameserver, re.compile("orders-.*")) as consumer:
-        discovery = consumer._member._discovery
-        assert discovery is not None
-        listed = discovery._list_matching
+        looks = consumer._member._discovery
+        assert looks is not None
+        listed = looks._list_matching
 
         async def list_fewer() -> Any:
             return {topic: pattern for topic, pattern in (await listed()).items() if topic != "orders-us"}
 
-        discovery._list_matching = list_fewer  # type: ignore[method-assign]
+        looks._list_matching = list_fewer  # type: ignore[method-assign]
         await wait_until(lambda: {queue.topic for queue in consumer.queues} == {"orders-eu"})
-        discovery._list_matching = listed  # type: ignore[method-assign]
+        looks._list_matching = listed  # type: ignore[method-assign]
         await wait_until(lambda: {queue.topic for queue in consumer.queues} == {"orders-eu", "orders-us"})
 
 

@@ -165,6 +165,11 @@ class PullMembership:
         for topic in self._watching:
             routes.unwatch(topic)
 
+    def note_created(self, topics: list[str]) -> None:
+        """Consume those of the new topics that match."""
+        if self._discovery is not None:
+            self._discovery.note_created(topics)
+
     # -- queues ------------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:

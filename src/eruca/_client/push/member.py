@@ -305,7 +305,8 @@ class PushMember:
     def describe(self) -> ConsumerData:
         """Return what heartbeats report about this consumer."""
         kind = ConsumeType.CONSUME_PASSIVELY
-        return describe_member(self.group, kind, self.settings, self.subscriptions.values())
+        subscriptions = self.subscriptions.values()
+        return describe_member(self.group, kind, self.settings, subscriptions, has_patterns=bool(self.patterns))
 
     def wake(self) -> None:
         """Check again which queues are ours."""
@@ -315,6 +316,11 @@ class PushMember:
     def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Return our position in each queue of a topic."""
         return {queue: inbox.commit_offset for queue, inbox in self.inboxes.items() if queue.topic == topic}
+
+    def note_created(self, topics: list[str]) -> None:
+        """Consume those of the new topics that match."""
+        if self._discovery is not None:
+            self._discovery.note_created(topics)
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """Continue from the offsets that an operator has set for the group."""
