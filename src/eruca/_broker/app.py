@@ -254,6 +254,7 @@ class Broker:
             saver,
             steady,
             self._decisions,
+            self.access.may_publish,
         )
         self.filter_servers = FilterServers(options, standing, clock)
         self.registration = Registration(options, standing, topics, self.filter_servers, self._caller)

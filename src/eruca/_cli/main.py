@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from eruca import __version__
+from eruca._ground.printable import show_safely
 from eruca.errors import ErucaError
 
 # A subcommand is imported when it is called, so that `eruca store` does not wait for the libraries of others.
@@ -43,7 +44,7 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the line; the message contains the hint."""
-        click.echo(f"eruca: {self.message}", file=file, err=file is None)
+        click.echo(f"eruca: {show_safely(self.message)}", file=file, err=file is None)
 
 
 class MainGroup(click.Group):
@@ -89,7 +90,7 @@ class _EchoHandler(logging.Handler):
     """Writes log records as lines to the current stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"eruca: {record.levelname.lower()}: {record.getMessage()}", err=True)
+        click.echo(f"eruca: {record.levelname.lower()}: {show_safely(record.getMessage())}", err=True)
 
 
 @click.group(

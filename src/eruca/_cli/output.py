@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
+from eruca._ground.printable import show_safely
 from eruca._ground.times import from_epoch_ms, to_epoch_ms
 
 # rich is imported where it is used: commands that print plain lines or JSON start faster without it.
@@ -94,13 +95,8 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], tit
         right = column.startswith(">")
         table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*[cell if isinstance(cell, Text) else Text(show_safely(cell)) for cell in row])
+        table.add_row(*[cell if isinstance(cell, Text) else Text(show_safely(cell, keep="\n")) for cell in row])
     return table
-
-
-def show_safely(text: str) -> str:
-    """Return text with visible control characters: what others sent must not control the terminal."""
-    return "".join([c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text])
 
 
 def format_time(time: datetime | int | None) -> str:

@@ -21,10 +21,10 @@ from eruca._cli.output import (
     print_document,
     print_rows,
     show_progress,
-    show_safely,
 )
 from eruca._ground.config import StoreOptions, info_of
 from eruca._ground.javaconf import read_conf
+from eruca._ground.printable import show_safely
 from eruca._store.lineage.replicationstate import Diverged
 from eruca._storetools.diverged import dump_diverged, list_diverged
 from eruca._storetools.dump import RecordFilter, RecordRow, dump_records
@@ -281,7 +281,7 @@ def _take(rows: Iterable[RecordRow], limit: int, more: list[RecordRow]) -> Itera
 
 
 def _draw_record(row: RecordRow) -> list[str | Text]:
-    body = Text(show_safely(row.body).replace("\n", "\\n") + ("..." if row.body_is_cut else ""))
+    body = Text(show_safely(row.body) + ("..." if row.body_is_cut else ""))
     if not row.body_is_text:
         body.stylize("dim")
     flags = [*row.sys_flag_words, *([] if row.crc_ok else ["BAD CRC"])]

@@ -15,11 +15,12 @@ from typing import Any
 import click
 
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
-from eruca._cli.output import add_output_option, format_time, parse_time, print_rows, show_safely
+from eruca._cli.output import add_output_option, format_time, parse_time, print_rows
 from eruca._cli.running import handle_signals, run_loop
 from eruca._client.message import Message
 from eruca._client.pull.consumer import PullConsumer
 from eruca._filter.tags import parse_tags
+from eruca._ground.printable import show_safely
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
 from eruca._wire.properties import KEYS, TAGS, UNIQ_KEY
@@ -306,7 +307,7 @@ def _show_line(row: dict[str, Any]) -> None:
     notes = [f"{name}={row[name]}" for name in ("tags", "keys") if row[name]]
     body = row["body"] if row["body"] is not None else f"<{len(base64.b64decode(row['body_base64']))} bytes, not text>"
     text = "  ".join([head, *notes, body])
-    click.echo(show_safely(text))
+    click.echo(show_safely(text, keep="\n"))
 
 
 def describe_message(message: Message) -> dict[str, Any]:

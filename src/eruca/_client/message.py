@@ -67,6 +67,7 @@ class ReceivedMessage:
         "_decode",
         "_namespace",
         "_properties",
+        "_settle",
         "_value",
         "delivery",
         "queue",
@@ -74,7 +75,14 @@ class ReceivedMessage:
         "retry_level",
     )
 
-    def __init__(self, record: Record, queue: MessageQueue, namespace: str = "", decode: Decode | None = None) -> None:
+    def __init__(
+        self,
+        record: Record,
+        queue: MessageQueue,
+        namespace: str = "",
+        settle: Settle | None = None,
+        decode: Decode | None = None,
+    ) -> None:
         self.record = record
         # As the user knows it, like the queue of a receipt.
         self.queue = unwrap_queue(namespace, queue) if namespace else queue
@@ -83,6 +91,8 @@ class ReceivedMessage:
         # The delay level for the next delivery if the handler fails; 0 leaves it to the broker.
         self.retry_level = 0
         self._namespace = namespace
+        # Where to settle it; None once it is settled.
+        self._settle = settle
         self._decode = decode
         self._body: bytes | None = None
         self._properties: dict[str, str] | None = None
@@ -225,19 +235,7 @@ class Message(ReceivedMessage):
     """
 
     # `_settled_by` has no value before the message is settled: nearly all messages are settled by their handler.
-    __slots__ = ("_settle", "_settled_by")
-
-    def __init__(
-        self,
-        record: Record,
-        queue: MessageQueue,
-        namespace: str = "",
-        settle: Settle | None = None,
-        decode: Decode | None = None,
-    ) -> None:
-        super().__init__(record, queue, namespace, decode)
-        # None once the message is settled.
-        self._settle = settle
+    __slots__ = ("_settled_by",)
 
     async def ack(self) -> None:
         """Mark the message as done."""

@@ -7,6 +7,8 @@ import logging
 import sys
 import time
 
+from eruca._ground.printable import show_safely
+
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 
 
@@ -17,10 +19,11 @@ class LineFormatter(logging.Formatter):
         """Format one line; a traceback follows indented."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(record.created)) + f".{int(record.msecs):03d}"
         room = record.name.removeprefix("eruca.")
-        text = f"{stamp} {record.levelname:<7} {room}: {record.getMessage()}"
+        text = record.getMessage()
         extra = " ".join(f"{key}={value}" for key, value in _extra(record).items())
         if extra:
             text = f"{text} {extra}"
+        text = f"{stamp} {record.levelname:<7} {room}: {show_safely(text)}"
         if record.exc_info:
             text += "\n  " + self.formatException(record.exc_info).replace("\n", "\n  ")
         return text

@@ -43,6 +43,7 @@ from eruca._core.transactions import (
 from eruca._ground.digits import read_digits
 from eruca._ground.repeating import Repeating
 from eruca._net.guards import Reporter
+from eruca._net.link import Link
 from eruca._store.messagestore import MessageStore
 from eruca._store.queues.consumequeue import FILLER_SIZE
 from eruca._store.reading.slices import ReadBounds, ReadStatus
@@ -81,8 +82,9 @@ class CheckBackService:
         saver: TableSaver,
         steady: SteadyTime,
         decisions: Decisions,
+        may_publish: Callable[[Link, str], bool],
     ) -> None:
-        """`sync` syncs the store to disk."""
+        """`sync` syncs the store to disk; `may_publish` tells whether a client may publish to a topic."""
         self._options = options
         self._standing = standing
         self._store = store
@@ -94,6 +96,7 @@ class CheckBackService:
         self._saver = saver
         self._steady = steady
         self._decisions = decisions
+        self._may_publish = may_publish
         given = options.now
         self._repeating = Repeating(
             "checking half messages", self.run_pass, lambda: given.transaction_check_interval_ms / 1000
@@ -245,10 +248,12 @@ class CheckBackService:
 
     def _ask(self, found: Record, copy: Record) -> None:
         """Ask a producer of the group; the response will name the copy."""
-        group = copy.get_property(PGROUP) or ""
-        producer = self._choose_producer(group)
+        group, topic = copy.get_property(PGROUP) or "", copy.get_property(REAL_TOPIC) or ""
+        producer = self._choose_producer(group, topic)
         if producer is None:
-            self._reporter.report(group, f"no producer of group {group} is connected to check a half message")
+            self._reporter.report(
+                group, f"no producer of group {group} that may publish to {topic} is connected to check a half message"
+            )
             return
         unique_id = copy.get_property(UNIQ_KEY)
         header = CheckTransactionHeader(
@@ -261,9 +266,16 @@ class CheckBackService:
         body = encode_record(_as_sent(found, copy))
         producer.link.notify(make_request(RequestCode.CHECK_TRANSACTION_STATE, header, body))
 
-    def _choose_producer(self, group: str) -> Member | None:
-        """Choose a connected producer of the group, each in turn."""
-        members = [member for member in self._clients.producers.get(group, {}).values() if member.link.is_open]
+    def _choose_producer(self, group: str, topic: str) -> Member | None:
+        """Choose a connected producer of the group, each in turn.
+
+        Any account can call itself a producer of any group, but the question contains the whole message.
+        """
+        members = [
+            member
+            for member in self._clients.producers.get(group, {}).values()
+            if member.link.is_open and self._may_publish(member.link, topic)
+        ]
         if not members:
             return None
         self._turn += 1

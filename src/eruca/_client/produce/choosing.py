@@ -22,16 +22,22 @@ class QueueChooser:
         self.faults = LatencyFaults(enabled=avoid_slow_brokers)
         self._turn = random.randrange(2**31)
 
+    def pick_next(self, route: Route) -> MessageQueue:
+        """Return the next queue in turn; the route must have one that can be written to."""
+        queues = route.write_queues
+        self._turn = turn = self._turn + 1
+        return queues[turn % len(queues)]
+
     def pick(self, route: Route, last: MessageQueue | None, now_ms: int) -> MessageQueue:
         """Return the queue for the next try; `last` is the queue of the last failed try."""
         queues = route.write_queues
         if not queues:
             raise explain_not_writable(route)
-        self._turn += 1
-        turn, count = self._turn, len(queues)
         faults = self.faults
         if last is None and not faults.enabled:
-            return queues[turn % count]
+            return self.pick_next(route)
+        self._turn += 1
+        turn, count = self._turn, len(queues)
         for step in range(count):
             queue = queues[(turn + step) % count]
             if last is not None and queue.broker_name == last.broker_name:

@@ -92,10 +92,36 @@ class Delivery:
 
     async def deliver(self, parcel: Parcel, choose: Selector | None, timeout_ms: float) -> Receipt:
         """Send a parcel, with retries on other brokers, until it is stored or the time or the tries are used up."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        session = self._session
+        started = session.loop.time()
+        route = session.routes.peek_for_send(parcel.topic)
+        if route is None or self._is_timed:
+            return await self._deliver(parcel, choose, timeout_ms, started, route, None)
+        # Nearly every parcel is stored by its first try, so this one is made without what only retries need.
+        queue = self._chooser.pick_next(route) if choose is None else choose(route.write_queues)
+        try_timeout_ms = self._try_timeout_ms
+        try:
+            answer = self.sender.begin(parcel, queue, timeout_ms if timeout_ms < try_timeout_ms else try_timeout_ms)
+            receipt = read_receipt(await answer, parcel, queue)
+        except (NetError, RequestRefused, WireError) as error:
+            return await self._deliver(parcel, choose, timeout_ms, started, route, (queue, error))
+        if receipt.status is not SendStatus.STORED or route.is_template:
+            return await self._deliver(parcel, choose, timeout_ms, started, route, (queue, receipt))
+        self._meter.add_sent(session.loop.time() - started, 1)
+        return receipt
+
+    async def _deliver(
+        self,
+        parcel: Parcel,
+        choose: Selector | None,
+        timeout_ms: float,
+        started: float,
+        route: Route | None,
+        first: tuple[MessageQueue, Receipt | ErucaError] | None,
+    ) -> Receipt:
+        """Do the same, with all that retries need; `first` is the outcome of a first try that was made already."""
+        loop = self._session.loop
         deadline = started + timeout_ms / 1000
-        route = self._session.routes.peek_for_send(parcel.topic)
         left_ms = timeout_ms
         if route is None:
             route = await self.find_route(parcel.topic, deadline)
@@ -109,7 +135,7 @@ class Delivery:
                     break
                 route = await self._look_again(parcel.topic, route, history, deadline)
                 continue
-            queue = self._pick(route, choose, last)
+            queue = self._pick(route, choose, last) if first is None else first[0]
             if history.tries or history.pauses:
                 # A slow broker gets more time after each silence, so that it stores few copies.
                 left_ms = min((deadline - loop.time()) * 1000, self._try_timeout_ms * 2**history.silences)
@@ -118,11 +144,12 @@ class Delivery:
             if left_ms <= 0:
                 break
             try:
-                if self._is_timed:
-                    receipt = await self._try_timed(parcel, queue, left_ms)
+                if first is None:
+                    receipt = await self._try_once(parcel, queue, left_ms)
                 else:
-                    receipt = read_receipt(await self.sender.begin(parcel, queue, left_ms), parcel, queue)
+                    receipt, first = _read_first(first), None
             except (NetError, RequestRefused, WireError) as error:
+                first = None
                 if _is_between_masters(route, queue, error, choose) and loop.time() < deadline:
                     history.add_pause(describe_try(queue, error), error)
                     route = await self._look_again(parcel.topic, route, history, deadline)
@@ -174,6 +201,11 @@ class Delivery:
 
     def _now_ms(self) -> int:
         return round(self._session.clock.monotonic() * 1000)
+
+    async def _try_once(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Receipt:
+        if self._is_timed:
+            return await self._try_timed(parcel, queue, timeout_ms)
+        return read_receipt(await self.sender.begin(parcel, queue, timeout_ms), parcel, queue)
 
     async def _try_timed(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Receipt:
         """Make one try, and report it to the hooks and the record of slow brokers."""
@@ -290,6 +322,14 @@ async def _rest(pause_s: float, deadline: float) -> bool:
         return False
     await asyncio.sleep(min(pause_s, left_s / 2))
     return True
+
+
+def _read_first(first: tuple[MessageQueue, Receipt | ErucaError]) -> Receipt:
+    """Return the receipt of a first try, or raise its error."""
+    _, outcome = first
+    if isinstance(outcome, ErucaError):
+        raise outcome
+    return outcome
 
 
 def _may_retry(parcel: Parcel, error: ErucaError) -> bool:

@@ -76,10 +76,11 @@ class Sender:
 
     def begin(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Awaitable[Command]:
         """Send, and return an awaitable of the answer. Raises ConnectFailed if the broker has no address."""
-        address = self.find_address(queue)
         session = self._session
-        link = session.caller.find_link(address)
-        if link is None or session.caller.credentials is not None or parcel.max_reconsume_times is not None:
+        address = session.routes.masters.get(queue.broker_name) or self.find_address(queue)
+        caller = session.caller
+        link = caller.find_link(address)
+        if link is None or caller.credentials is not None or parcel.max_reconsume_times is not None:
             return session.calls.call(address, self._build(parcel, queue), max(1, round(timeout_ms)))
         opaque, answer = link.calls.begin(timeout_ms / 1000)
         link.send(self._encode(parcel, queue, 0, opaque))

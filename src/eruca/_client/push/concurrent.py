@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.observing import ConsumeObserver
@@ -48,7 +49,7 @@ class Crew:
         # The number of handler calls allowed at once, and the number of messages handled so far.
         self.limit = handler.concurrency
         self.done = 0
-        # Used instead of tasks: threads, the number of messages they hold or will take, and a lock for taking them.
+        # Used instead of tasks: threads, the number of messages they hold or will take, and a lock for taking batches.
         self.threads: HandlerThreads | None = None
         self.in_threads = 0
         self.guard = threading.Lock()
@@ -61,20 +62,29 @@ class Crew:
     def take(self) -> tuple[Inbox, list[Record]] | None:
         """Return the next messages of one queue, at most one batch of the handler; None when there are none."""
         ready, batch = self.ready, self.handler.batch
-        if not ready:
+        try:
+            inbox, record = ready.popleft()
+        except IndexError:
             return None
-        inbox, record = ready.popleft()
         records = [record]
         while len(records) < batch and ready and ready[0][0] is inbox:
             records.append(ready.popleft()[1])
         return inbox, records
 
-    def forget(self) -> None:
-        """Drop the messages that no worker has started on."""
+    def take_in_thread(self) -> tuple[Inbox, list[Record]] | None:
+        """Do the same in any thread. A batch takes several messages, so it needs a lock; one message does not."""
+        if self.handler.batch == 1:
+            return self.take()
         with self.guard:
-            if self.threads is not None:
-                self.in_threads -= len(self.ready)
-            self.ready.clear()
+            return self.take()
+
+    def forget(self) -> None:
+        """Drop the messages that no worker has started on. Threads may take some meanwhile."""
+        with suppress(IndexError):
+            while True:
+                self.ready.pop()
+                if self.threads is not None:
+                    self.in_threads -= 1
 
     def wake_one(self) -> None:
         """Wake one waiting worker."""
@@ -257,8 +267,7 @@ class ConcurrentService:
 
     def _consume_here(self, crew: Crew) -> None:
         """In a thread: call the handler with the next messages, and report the outcome to the loop."""
-        with crew.guard:
-            taken, threads = crew.take(), crew.threads
+        taken, threads = crew.take_in_thread(), crew.threads
         if taken is None or threads is None:
             return
         inbox, records = taken

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 log = logging.getLogger(__name__)
+
+# How long a thread that was woken checks whether the others finish jobs.
+_LOOK_S = 0.0001
 
 Job = tuple[Callable[[Any], object], Any]
 
@@ -16,9 +20,10 @@ Job = tuple[Callable[[Any], object], Any]
 class Workers:
     """At most `count` threads that run jobs in the order in which they were added.
 
-    A thread that takes a job while more are waiting wakes one other thread, which wakes the next. So functions that
-    block soon keep all threads busy, and functions that do not block run one after another in a single thread, without
-    a thread switch for each.
+    A thread that takes a job while more are waiting wakes one other thread, which checks for a moment whether the
+    others finish jobs. If they do not, they are blocked, and it takes a job too. So functions that block soon keep all
+    threads busy, and functions that do not block run one after another in a single thread: several threads would only
+    compete for the interpreter lock.
     """
 
     def __init__(self, name: str, count: int) -> None:
@@ -30,9 +35,11 @@ class Workers:
         # One bell for each resting thread; the thread that went to rest last is woken first.
         self._resting: list[threading.Lock] = []
         self._threads = 0
-        # A thread was woken and has not looked for a job yet.
+        # A thread was woken and is not resting or working yet.
         self._is_waking = False
         self._is_closed = False
+        # Grows while jobs are finished. Threads that count at the same moment may count as one.
+        self._finished = 0
 
     def put(self, jobs: list[Job]) -> None:
         """Queue jobs: functions with their argument. They must not raise."""
@@ -65,9 +72,11 @@ class Workers:
                 self._start_thread()
 
     def _start_thread(self) -> None:
+        self._is_waking = True
         try:
             threading.Thread(target=self._work, name=f"eruca-{self._name}-{self._threads}", daemon=True).start()
         except RuntimeError:
+            self._is_waking = False
             if not self._threads:
                 raise
             log.warning("no more than %d threads can be started for %s", self._threads, self._name)
@@ -77,6 +86,7 @@ class Workers:
     def _work(self) -> None:
         bell = threading.Lock()
         bell.acquire()
+        self._wait_until_needed(bell)
         jobs = self._jobs
         while not self._is_closed:
             try:
@@ -84,14 +94,36 @@ class Workers:
             except IndexError:
                 if self._go_to_rest(bell):
                     bell.acquire()
-                    self._is_waking = False
+                    self._wait_until_needed(bell)
                 continue
-            if jobs and not self._is_waking:
+            # Looked at without the lock: nearly always nobody is to be woken.
+            if jobs and not self._is_waking and (self._resting or self._threads < self._count):
                 self._wake_one()
             function(argument)
+            self._finished += 1
             if self._threads - len(self._resting) > self._count and self._give_way(bell):
                 bell.acquire()
+                self._wait_until_needed(bell)
+
+    def _wait_until_needed(self, bell: threading.Lock) -> None:
+        """In a thread that was woken: rest while the others finish jobs.
+
+        It counts as resting before it checks, so a thread that finishes a job meanwhile wakes it before its next one.
+        """
+        while True:
+            with self._guard:
                 self._is_waking = False
+                if self._is_closed or self._threads - len(self._resting) <= 1:
+                    return  # nobody else works
+                self._resting.append(bell)
+                finished = self._finished
+            time.sleep(_LOOK_S)
+            if self._finished == finished:
+                with self._guard:
+                    if bell in self._resting:
+                        self._resting.remove(bell)
+                        return
+            bell.acquire()
 
     def _give_way(self, bell: threading.Lock) -> bool:
         """Register this thread as resting, even if there are jobs, when more threads work than should."""

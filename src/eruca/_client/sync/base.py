@@ -281,7 +281,9 @@ class Message(ReceivedMessage):
     __slots__ = ("_client", "_twin")
 
     def __init__(self, twin: AsyncMessage, client: PlainClient[Any]) -> None:
-        super().__init__(twin.record, twin.queue, twin._namespace, twin._decode)
+        # The queue of the twin is without the namespace already.
+        ReceivedMessage.__init__(self, twin.record, twin.queue, decode=twin._decode)
+        self._namespace = twin._namespace
         self.delivery = twin.delivery
         self._twin = twin
         self._client = client

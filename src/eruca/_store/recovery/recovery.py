@@ -129,7 +129,10 @@ def plan_recovery(
         plan.expected = believe_entries(plan.expected, dispatch, checkpoint.position or 0)
     else:
         plan.repairs = find_repairs(plan.expected, commitlog, queues, scan.end, damage)
-    if index is not None and (fault := find_index_fault(index, listed, chain.start, clean=clean)) is not None:
+    if (
+        index is not None
+        and (fault := find_index_fault(index, listed, chain.start, None if clean else start)) is not None
+    ):
         plan.index_keep, reason = fault
         plan.faults.append(f"the index is rebuilt from its file {plan.index_keep + 1} on: {reason}")
     if clean and index is not None and not index.files and checkpoint.index_time > 0:

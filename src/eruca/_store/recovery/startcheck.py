@@ -202,13 +202,16 @@ def find_position_behind(queue: ConsumeQueue, commitlog: CommitLog, offset: int)
     return last.position
 
 
-def find_index_fault(index: Index, listed: Ends | None, log_start: int, *, clean: bool) -> tuple[int, str] | None:
+def find_index_fault(
+    index: Index, listed: Ends | None, log_start: int, rebuilt_from: int | None
+) -> tuple[int, str] | None:
     """How many index files can be kept, and what is wrong with the first that cannot; None when all are good.
 
-    After a crash only the files in the list are checked: the rest is rebuilt from the checkpoint on.
+    After a crash the index is rebuilt from a position on, and only the files in the list that begin before it are
+    checked. The others may be gone: an earlier recovery that was interrupted made them again under another name.
     """
     files = index.files
-    if clean:
+    if rebuilt_from is None:
         for number, file in enumerate(files):
             if not file.is_consistent() or (number and file.begin_position < files[number - 1].end_position):
                 return number, f"{file.path.name}: its header and its entries contradict each other"
@@ -216,6 +219,8 @@ def find_index_fault(index: Index, listed: Ends | None, log_start: int, *, clean
     for row in [] if listed is None else listed.index:
         if row.end_position < log_start:
             continue  # it may have been deleted since
+        if rebuilt_from is not None and row.begin_position >= rebuilt_from:
+            continue
         number = by_name.get(row.name, -1)
         if number < 0:
             keep = sum(1 for file in files if file.end_position <= row.begin_position)

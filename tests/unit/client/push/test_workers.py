@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -40,6 +42,26 @@ def test_jobs_that_wait_have_all_threads_and_no_more() -> None:
     for _ in range(20):
         assert done.acquire(timeout=SECONDS_MAX)
     assert most == 4
+    workers.close()
+
+
+def test_quick_jobs_are_done_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that is woken while another finishes jobs goes back to rest: both would only contend for the lock."""
+    workers = Workers("T", 4)
+    by_thread: Counter[int] = Counter()
+    ended = threading.Event()
+
+    def look(_: float) -> None:
+        before = workers._finished
+        while workers._finished == before and not ended.wait(0.001):
+            pass
+
+    monkeypatch.setattr("eruca._client.push.workers.time", SimpleNamespace(sleep=look))
+    workers.put([(lambda _: by_thread.update([threading.get_ident()]), None)] * 5000)
+    workers.put([(lambda _: ended.set(), None)])
+    assert ended.wait(SECONDS_MAX)
+    assert list(by_thread.values()) == [5000]
+    assert workers._threads > 1
     workers.close()
 
 

@@ -292,3 +292,20 @@ def test_a_checkpoint_of_a_wrong_size_is_made_again(clean: bool, caplog: pytest.
     disk.write_file(ROOT / "checkpoint", b"short")
     check_whole(reopen(disk))
     assert "checkpoint" in caplog.text
+
+
+def test_a_recovery_that_was_interrupted_leaves_nothing_to_report(caplog: pytest.LogCaptureFixture) -> None:
+    """It made index files again under other names, and was killed before they were listed."""
+    disk = write_store(make_disk(), clean=False)
+    before = {path.name for path in disk.files() if path.parent == ROOT / "index"}
+    later = VirtualClock()
+    later.advance(60_000)
+    open_small(disk, later, consumequeue_segment_bytes=20 * 150)
+    disk = disk.kill()
+    assert before - {path.name for path in disk.files() if path.parent == ROOT / "index"}
+    caplog.clear()
+    with caplog.at_level(logging.ERROR):
+        store = reopen(disk)
+    assert caplog.messages == []
+    ((_, record),) = store.reader.find_by_key("payments", "p199", 0, 2**62)
+    assert decode_record(record).body == b"199"

@@ -1,0 +1,47 @@
+"""Lines of the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import pytest
+
+from eruca._observe.logs import JsonFormatter, LineFormatter
+
+# A name that would add a line to the log, and clear the screen of whoever reads it.
+FORGED = "payers\n2026-01-01T00:00:00.000 INFO    broker.app: all is well\x1b[2J\u2028\x85"
+
+
+def make_record(**more: object) -> logging.LogRecord:
+    record = logging.LogRecord("eruca.broker.app", logging.WARNING, __file__, 1, "group %s é 名", (FORGED,), None)
+    record.__dict__.update(more)
+    return record
+
+
+@pytest.mark.parametrize("formatter", [LineFormatter(), JsonFormatter()])
+def test_what_a_peer_chose_stays_in_its_line(formatter: logging.Formatter) -> None:
+    line = formatter.format(make_record(client=FORGED))
+    assert "\n" not in line and "\x1b" not in line
+    assert "é 名" in line and r"payers\n2026" in line
+
+
+def test_a_line_of_the_log_is_one_line_for_people() -> None:
+    line = LineFormatter().format(make_record(client=FORGED))
+    assert len(line.splitlines()) == 1
+    assert " WARNING broker.app: group payers" in line and " client=payers" in line
+
+
+def test_a_traceback_follows_indented() -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        lines = LineFormatter().format(make_record(exc_info=sys.exc_info())).split("\n")
+    assert all(line.startswith("  ") for line in lines[1:]) and lines[-1] == "  ValueError: broken"
+
+
+def test_a_line_is_an_object_for_machines() -> None:
+    fields = json.loads(JsonFormatter().format(make_record(client="c-1")))
+    assert (fields["level"], fields["room"], fields["client"]) == ("WARNING", "broker.app", "c-1")
+    assert fields["message"] == f"group {FORGED} é 名"
