@@ -9,6 +9,7 @@ import pytest
 from eruca._broker.app import Broker
 from eruca._broker.groups.clients import ConsumerGroup, Member
 from eruca._net.link import Link
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import (
     CheckClientBody,
     ConsumerData,
@@ -29,7 +30,6 @@ from eruca._wire.headers import (
     UpdateConsumerOffsetHeader,
 )
 from eruca.errors import NetError
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.delivery import Inbox, stored
 from tests.integration.broker.peer import Peer
