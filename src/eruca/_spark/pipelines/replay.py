@@ -49,7 +49,7 @@ class ReplayOptions:
     tags: Sequence[str] = ()
     # Replay the dead letters of this group instead of a topic.
     dead_letters_of: str = ""
-    # At most this many messages per second; 0 is no limit.
+    # At most this many messages per second; 0 is unlimited.
     rate: float = 0
     # Number of sending tasks; with more than one, messages are ordered by queue, not by time.
     parallel: int = 1
