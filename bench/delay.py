@@ -37,9 +37,9 @@ from eruca._ground.config import StoreOptions
 from eruca._store.filesystem import LocalFileSystem
 from eruca._store.layout import StorePaths, detect_options
 from eruca._store.messagestore import MessageStore, open_store
+from eruca._testing.clock import VirtualClock
 from eruca._wire.properties import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY, encode_properties
 from eruca._wire.record import Record, decode_record
-from eruca.testing import VirtualClock
 
 SEED = 6
 LATE_AIM = Aim(200, at_least=False)

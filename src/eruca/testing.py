@@ -1,18 +1,16 @@
-"""Tools for your tests: handlers called directly, a broker in the test process, a clock to move, pytest fixtures."""
+"""Tools for your tests: handlers called directly, a broker in the test process, pytest fixtures."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eruca._testing.clock import VirtualClock
-
 if TYPE_CHECKING:
     from eruca._testing.delivering import Delivered, deliver, deliver_batch
     from eruca._testing.embedded import EmbeddedBroker
 
-__all__ = ["Delivered", "EmbeddedBroker", "VirtualClock", "deliver", "deliver_batch"]
+__all__ = ["Delivered", "EmbeddedBroker", "deliver", "deliver_batch"]
 
-# Imported when they are first used: most tests need only one of clients, broker and clock.
+# Imported when they are first used: most tests need only one of clients and broker.
 _LATER = {
     "Delivered": "eruca._testing.delivering",
     "EmbeddedBroker": "eruca._testing.embedded",

@@ -95,6 +95,8 @@ def run_churn(
             repeated = history.check(sent)
             if settings.ordered:
                 history.check_order()
+            if settings.exclusive:
+                history.check_exclusive()
             result = ChurnResult(len(sent), churn.kinds, repeated, history.count_quiet())
     note_figures(
         f"{settings.topic}: seed {run.seed}, {result.sent} sent, 0 lost, {result.quiet} far from any change,"

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eruca import ClientOptions, Consumer, Flow, Message, MessageQueue, Offsets, Rebalance, Retry
-from eruca._client.push import locking
+from eruca._client.group import locking
 from eruca._core.allocation import ConfigStrategy, MachineRoomStrategy, Strategy, find_strategy, sort_queues
 from eruca._wire.names import RETRY_PREFIX
 
@@ -76,6 +76,7 @@ class GroupMember:
                 interval=rebalance_ms / 1000,
                 lock_interval=lock_renew_ms / 1000,
                 on_change=self._listen,
+                exclusive=bool(request["exclusive"]),
             ),
             retry=Retry(suspend=0.05),
         )

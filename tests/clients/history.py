@@ -121,6 +121,15 @@ class History:
         faults = find_disorder(self.gather())
         assert not faults, _show("out of order", faults)
 
+    def check_exclusive(self) -> None:
+        """Assert that no two members worked on a queue at once, and that only what a killed member had comes again."""
+        deliveries = self.gather()
+        faults = find_overlaps(deliveries)
+        assert not faults, _show("two members at work on one queue", faults)
+        killed = {change.what.split()[-2] for change in self.changes if change.what.endswith(" crashes")}
+        again = [self._describe(found) for found in self.find_duplicates() if found.earlier.member not in killed]
+        assert not again, _show("came again although its member was not killed", again)
+
     def find_duplicates(self) -> list[Duplicate]:
         """Every delivery of a message but its first, each with the one before it and the change that explains it.
 
@@ -216,6 +225,22 @@ def find_disorder(deliveries: Sequence[Delivery]) -> list[str]:
             before, by, done_ns = number, delivery.member, delivery.done_ns or 0
         if before != highest:
             faults.append(f"{key}: ends with {before}, but {highest} was delivered before")
+    return faults
+
+
+def find_overlaps(deliveries: Iterable[Delivery]) -> list[str]:
+    """Where a handler began while one of another member was at work on the same queue. One that was killed is done."""
+    faults = []
+    last: dict[MessageQueue, dict[str, Delivery]] = defaultdict(dict)
+    for delivery in deliveries:
+        for name, other in last[delivery.queue].items():
+            if name != delivery.member and delivery.began_ns < (other.done_ns or 0):
+                faults.append(
+                    f"queue {delivery.queue.queue_id}: {delivery.body} at {delivery.member}, {other.body} at {name}"
+                )
+        longest = last[delivery.queue].get(delivery.member)
+        if longest is None or (longest.done_ns or 0) < (delivery.done_ns or 0):
+            last[delivery.queue][delivery.member] = delivery
     return faults
 
 

@@ -41,6 +41,8 @@ class MemberSettings:
     # `average`, `circle`, `consistent-hash`, `machine-room ROOM...` or `config BROKER NUMBER...`.
     strategy: str = "average"
     ordered: bool = False
+    # Ours only: a queue goes to another member when its handlers have ended.
+    exclusive: bool = False
     # How long a handler works on a message.
     work_ms: int = 0
     threads: int = 4
@@ -182,6 +184,7 @@ class ProgramMember:
             "topic": settings.topic,
             "strategy": settings.strategy,
             "ordered": settings.ordered,
+            "exclusive": settings.exclusive,
             "workMs": settings.work_ms,
             "threads": settings.threads,
             "cachedMax": settings.cached_max,

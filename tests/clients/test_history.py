@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eruca._wire.bodies import MessageQueue
-from tests.clients.history import Change, History, find_disorder, find_lost
+from tests.clients.history import Change, History, find_disorder, find_lost, find_overlaps
 from tests.clients.members import Balance, Delivery, RecordFile, find_faults
 
 Q0 = MessageQueue(broker_name="b", queue_id=0, topic="T")
@@ -200,3 +200,31 @@ def test_group_is_at_rest_only_when_all_agree() -> None:
         "T/b/1 has 0 owners, not 1: []",
     ]
     assert judge(Balance(own0, own0, both), Balance(none, none, both)) == ["T/b/1 has 0 owners, not 1: []"]
+
+
+# --- exclusive queues -------------------------------------------------------------------------------------------
+
+
+def test_two_members_at_work_on_one_queue_are_found() -> None:
+    both = [deliver("m0", 1, 3), deliver("m1", 1.1, 1.2), deliver("m2", 2, member="b")]
+    assert find_overlaps(both) == ["queue 0: m2 at b, m0 at a"]
+    with pytest.raises(AssertionError, match=r"two members at work on one queue: 1"):
+        tell(*both).check_exclusive()
+
+
+def test_members_that_wait_for_each_other_are_no_fault() -> None:
+    one_by_one = [deliver("m0", 1, 2), deliver("m1", 1.5, 1.9), deliver("m2", 2.1, member="b"), deliver("m3", 2.2)]
+    others = [deliver("m4", 1, 3), deliver("m5", 2, member="b", queue=Q1), deliver("m6", 4, None), deliver("m7", 9)]
+    assert find_overlaps(one_by_one) == find_overlaps(others) == []
+    tell(*one_by_one).check_exclusive()
+
+
+@pytest.mark.parametrize(("what", "is_well"), [("1. a crashes", True), ("1. a leaves", False)])
+def test_only_a_crash_excuses_a_repetition_of_an_exclusive_queue(what: str, is_well: bool) -> None:
+    history = tell(deliver("m0", 9.9), deliver("m0", 10.5, member="b"))
+    history.changes[0].what = what
+    if is_well:
+        history.check_exclusive()
+    else:
+        with pytest.raises(AssertionError, match=r"its member was not killed: 1"):
+            history.check_exclusive()

@@ -10,11 +10,11 @@ import pytest
 
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerOptions
+from eruca._testing.clock import VirtualClock
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import CheckTransactionHeader, EndTransactionHeader, SendBackHeader
 from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca._wire.record import Record, decode_record
-from eruca.testing import VirtualClock
 from tests.golden.test_stores import golden_options
 from tests.integration.broker.conftest import allow_new_files as _allow_new_files
 from tests.integration.broker.delivery import Inbox, stored

@@ -18,13 +18,13 @@ from eruca._store.filesystem import LocalFileSystem
 from eruca._store.messagestore import MessageStore, open_store
 from eruca._store.queues.consumequeue import ENTRY_BYTES
 from eruca._store.tables.tables import Tables
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies.text import decode_options
 from eruca._wire.host import unpack_host
 from eruca._wire.ids import encode_offset_id
 from eruca._wire.javahash import tags_code
 from eruca._wire.names import SCHEDULE_TOPIC
 from eruca._wire.record import Record, decode_record, user_body
-from eruca.testing import VirtualClock
 from tests.paths import GOLDEN, unpack_golden
 
 KINDS = ("clean", "killed", "torn", "rebuild")

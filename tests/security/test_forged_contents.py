@@ -20,6 +20,7 @@ from eruca._broker.app import Broker
 from eruca._broker.options import BrokerOptions
 from eruca._net.caller import Caller
 from eruca._net.link import Handler
+from eruca._testing.clock import VirtualClock
 from eruca._wire import headers as h
 from eruca._wire.bodies import ConsumerRunningInfo, GroupConfig, encode_json
 from eruca._wire.codes import RequestCode, ResponseCode
@@ -29,7 +30,6 @@ from eruca._wire.names import HALF_TOPIC, OP_HALF_TOPIC
 from eruca._wire.properties import encode_properties
 from eruca._wire.record import Record, RecordView, encode_record, inspect_record
 from eruca._wire.signature import ACCESS_KEY, SIGNATURE
-from eruca.testing import VirtualClock
 from tests.accounts import ADMIN, describe, enable_accounts
 from tests.integration.broker.conftest import MakePeer, excuse_new_files
 from tests.integration.broker.delivery import Inbox, look, send_half, stored

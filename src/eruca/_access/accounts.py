@@ -90,7 +90,7 @@ class AccountBook:
     broker_addresses: tuple[AddressPattern, ...] = ()
     #: The version of each file, by its path.
     versions: Mapping[Path, DataVersion] = field(default_factory=dict)
-    #: What is odd about the files, though it is no error.
+    #: What is odd about the files, but not an error.
     notes: tuple[str, ...] = ()
     by_certificate: Mapping[str, Account] = field(init=False)
 

@@ -25,7 +25,7 @@ from eruca._broker.groups.clients import Clients
 from eruca._broker.groups.groups import Groups
 from eruca._broker.groups.handlers import ClientHandlers
 from eruca._broker.groups.locks import LockHandlers, QueueLocks
-from eruca._broker.groups.notices import GroupNotices
+from eruca._broker.groups.notices import GroupNotices, TopicNotices
 from eruca._broker.groups.offsetrules import OffsetRules
 from eruca._broker.groups.offsets import Offsets
 from eruca._broker.groups.progress import ProgressHandlers
@@ -204,8 +204,9 @@ class Broker:
         await self.registration.start()
         self._endings.append(self.replication.leave_election)
         await self.replication.join_election()
-        self._endings.append(self.housekeeping.stop)
+        self._endings += [self.housekeeping.stop, self._topic_notices.stop]
         self.housekeeping.start()
+        self._topic_notices.start()
         self._endings.append(self._figures.stop)
         self._pending = ""
 
@@ -268,6 +269,8 @@ class Broker:
         )
         self.filter_servers = FilterServers(options, standing, clock)
         self.registration = Registration(options, standing, topics, self.filter_servers, self._caller)
+        self._topic_notices = TopicNotices(self.clients, self.registration.announce)
+        topics.created.listen(self._topic_notices.note)
 
     def _build_pulling(self) -> None:
         """Build the parts that serve and hold pulls, and those that wake held pulls."""

@@ -58,6 +58,8 @@ class Topics:
         self._topics: dict[str, TopicConfig] = dict(table.topic_config_table)
         #: Notified of every change.
         self.changed: Signal[()] = Signal()
+        #: Notified of every topic that is created, after `changed`.
+        self.created: Signal[str] = Signal()
         #: Counts the changes of this run; name servers are sent what changed since the revision they know.
         self.revision = 0
         # When each topic last changed, the latest at the end, and when all of them did.
@@ -156,6 +158,8 @@ class Topics:
         if is_new:
             self.unsaved[name] = self.revision
         self.changed.tell()
+        if is_new:
+            self.created.tell(name)
         return config
 
     def mark_ordered(self, ordered: Set[str]) -> None:

@@ -40,7 +40,7 @@ from eruca._wire.names import TRACE_TOPIC
 @click.option("--tag", "tags", multiple=True, help="Only messages with this tag; can be repeated.")
 @click.option("--dlq", "dead_letters_of", default="", metavar="GROUP", help="Replay the dead letters of this group.")
 @click.option(
-    "--rate", type=float, default=0, metavar="N", help="At most this many messages per second; 0 is no limit."
+    "--rate", type=float, default=0, metavar="N", help="At most this many messages per second; 0 is unlimited."
 )
 @click.option(
     "--parallel",

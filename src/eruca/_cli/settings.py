@@ -218,7 +218,7 @@ def require_loopback(what: str, host: str, access: AccessOptions, *, insecure: b
     """Raise ConfigError for an address that other machines can reach, unless there are accounts, or `insecure`."""
     if not access.enabled and not insecure and not is_loopback(host):
         raise ConfigError(
-            f"{what} would listen on {host}, where other machines reach it, without accounts: "
+            f"{what} would listen on {host}, which other machines can reach, without accounts: "
             "whoever connects could read and delete everything",
             hint="`eruca init` makes a configuration with accounts; --insecure allows everyone in that network",
         )

@@ -1,4 +1,4 @@
-"""Time, passed in: `SystemClock` in production, `eruca.testing.VirtualClock` in tests."""
+"""Time, passed in: `SystemClock` in production, `eruca._testing.clock.VirtualClock` in tests."""
 
 from __future__ import annotations
 

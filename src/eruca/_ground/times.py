@@ -28,7 +28,7 @@ def to_epoch_ms(name: str, value: datetime) -> int:
 
 
 def from_epoch_ms(time_ms: int) -> datetime | None:
-    """The time of so many milliseconds since 1970, in UTC; None if it cannot be represented."""
+    """The time this many milliseconds after 1970, in UTC; None if it cannot be represented."""
     try:
         return _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:

@@ -205,6 +205,8 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
         answer_body=JsonCodec(b.ConsumerIds)),
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _row(
         "the members of a group changed: rebalance", _BC, right=Right.SERVER, header=h.ConsumerGroupHeader),
+    # Eruca's own, for clients that ask for it in their heartbeats.
+    RequestCode.TOPICS_CREATED: _row("these topics are new", _BC, right=Right.SERVER, body=_TOPIC_LIST),
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: _row(
         "take these offsets", _BC, right=Right.SERVER, header=h.ResetOffsetHeader, body=ResetOffsetsCodec()),
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: _row(

@@ -197,6 +197,7 @@ class RequestCode(IntEnum):
     REPLICATION_STATE = 90101
     CHANGE_ROLE = 90102
     LIST_ACCOUNTS = 90103
+    TOPICS_CREATED = 90104
 
 
 class ResponseCode(IntEnum):

@@ -7,6 +7,7 @@ from datetime import datetime
 import pytest
 
 from eruca._broker.app import Broker
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import GroupConfig, MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import (
@@ -17,7 +18,6 @@ from eruca._wire.headers import (
     TopicGroupHeader,
     TopicHeader,
 )
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.peer import Answer, Peer
 

@@ -9,6 +9,7 @@ import pytest
 from eruca._broker.administering import relays
 from eruca._broker.app import Broker
 from eruca._net.link import Handler, Link
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
     ConsumeResult,
@@ -27,7 +28,6 @@ from eruca._wire.headers import (
     ResetOffsetHeader,
 )
 from eruca._wire.record import decode_record
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.peer import Peer
 

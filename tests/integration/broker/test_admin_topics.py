@@ -13,6 +13,7 @@ import pytest
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerRole
 from eruca._ground.limits import TOPIC_QUEUES_MAX
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import DataVersion, GroupConfig, MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import (
@@ -23,7 +24,6 @@ from eruca._wire.headers import (
     TopicHeader,
     UpdateConsumerOffsetHeader,
 )
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.peer import Peer
 

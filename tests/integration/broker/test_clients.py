@@ -9,6 +9,7 @@ import pytest
 from eruca._broker.app import Broker
 from eruca._broker.groups.clients import ConsumerGroup, Member
 from eruca._net.link import Link
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import (
     CheckClientBody,
     ConsumerData,
@@ -17,8 +18,11 @@ from eruca._wire.bodies import (
     MessageModel,
     ProducerData,
     SubscriptionData,
+    TopicList,
+    decode_json,
 )
 from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import Command
 from eruca._wire.headers import (
     ConsumerGroupHeader,
     QueryConsumerOffsetHeader,
@@ -26,13 +30,13 @@ from eruca._wire.headers import (
     UpdateConsumerOffsetHeader,
 )
 from eruca.errors import NetError
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.delivery import Inbox, stored
 from tests.integration.broker.peer import Peer
 from tests.unit.net.rawpeer import turn_until
 
 CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+CREATED = RequestCode.TOPICS_CREATED
 
 
 async def list_ids(peer: Peer, group: str = "G") -> list[str]:
@@ -136,6 +140,62 @@ async def test_the_timer_of_the_broker_finds_silent_clients(make_broker: MakeBro
     assert list(clients.consumers) == ["G"]
     clock.advance(120_001)
     await turn_until(lambda: not clients.consumers)
+
+
+# -- new topics -----------------------------------------------------------------------------------------------------
+
+
+async def watch(peer: Peer, *groups: str) -> None:
+    """Ask to be told about new topics, in one group after the other."""
+    data = [ConsumerData(group_name=name, subscription_data_set=[], eruca_new_topics=True) for name in groups]
+    await peer.expect(RequestCode.HEART_BEAT, None, HeartbeatData(client_id="c", consumer_data_set=data))
+
+
+def read_topics(command: Command) -> list[str]:
+    assert command.is_oneway
+    return list(decode_json(TopicList, command.body).topic_list)
+
+
+async def test_who_asks_is_told_about_new_topics_and_nobody_else(broker: Broker, make_peer: MakePeer) -> None:
+    mine, other = Inbox(), Inbox()
+    one, two = make_peer(broker, handlers={CREATED: mine.handle}), make_peer(broker, handlers={CREATED: other.handle})
+    await watch(one, "G")
+    await two.join("H", "c2", "T")  # the retry topic of its group is no news
+    await one.make_topic("Orders")
+    assert read_topics(await mine.get()) == ["Orders"]
+    await one.make_topic("Orders", queues=8)  # it is changed, not created
+    await two.send("Bills")
+    assert read_topics(await mine.get()) == ["Bills"]
+    assert mine.commands.empty()
+    assert other.commands.empty()
+
+
+async def test_topics_that_are_created_together_are_told_together(broker: Broker, make_peer: MakePeer) -> None:
+    mine = Inbox()
+    peer = make_peer(broker, handlers={CREATED: mine.handle})
+    await watch(peer, "G")
+    names = [f"t{number}" for number in range(2500)]
+    for name in names:
+        broker.topics.create_internal(name, 1)
+    notices = [read_topics(await mine.get()) for _ in range(3)]
+    assert [len(told) for told in notices] == [1000, 1000, 500]
+    assert [name for told in notices for name in told] == names
+
+
+async def test_who_leaves_is_told_nothing_more(broker: Broker, make_peer: MakePeer) -> None:
+    mine, last = Inbox(), Inbox()
+    peer, other = make_peer(broker, handlers={CREATED: mine.handle}), make_peer(broker, handlers={CREATED: last.handle})
+    watchers = broker.clients.topic_watchers
+    await watch(peer, "G", "H")
+    await watch(other, "G")
+    await peer.expect(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader(client_id="c", consumer_group="G"))
+    assert len(watchers) == 2
+    await peer.expect(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader(client_id="c", consumer_group="H"))
+    await peer.make_topic("Orders")
+    assert read_topics(await last.get()) == ["Orders"]
+    assert mine.commands.empty()
+    await other.close()
+    await turn_until(lambda: not watchers)
 
 
 # -- being told ------------------------------------------------------------------------------------------------------

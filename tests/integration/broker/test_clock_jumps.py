@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from eruca._broker.app import Broker
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import ConsumerData, HeartbeatData, ProducerData
 from eruca._wire.codes import RequestCode
 from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
 from eruca._wire.properties import encode_properties
 from eruca._wire.record import Record
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.delivery import send_half, stored
 from tests.integration.broker.test_schedule import append_delayed

@@ -12,11 +12,11 @@ import pytest
 from eruca._broker.app import Broker
 from eruca._store.background import StoreBackground
 from eruca._store.filesystem import LocalFileSystem, Mapping
+from eruca._testing.clock import VirtualClock
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import PullMessageAnswerHeader
 from eruca._wire.record import decode_records
 from eruca.errors import StoreFull
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.peer import Peer
 from tests.integration.broker.requests import EXPRESSION, HOLD, pull_header, send_header, try_pull, try_send

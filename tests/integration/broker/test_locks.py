@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from eruca._broker.app import Broker
 from eruca._broker.groups.locks import QueueLocks
 from eruca._broker.options import BrokerOptions, LiveOptions
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import LockBody, MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import DeleteGroupHeader, TopicHeader
-from eruca.testing import VirtualClock
 from tests.integration.broker.peer import Peer
 
 LIVE_MS = 60_000

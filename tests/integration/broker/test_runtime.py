@@ -12,8 +12,8 @@ import pytest
 from eruca._broker.administering.rates import PutTimes, Rates, Sample
 from eruca._broker.administering.runtime import write_bytes, write_duration
 from eruca._broker.app import Broker
+from eruca._testing.clock import VirtualClock
 from eruca._wire.codes import RequestCode
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.peer import Peer
 from tests.paths import GOLDEN

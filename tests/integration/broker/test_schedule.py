@@ -12,12 +12,12 @@ import pytest
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerRole
 from eruca._core.schedule import RETRY_MS
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import SimulatedDisk
 from eruca._wire.codes import RequestCode
 from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from eruca._wire.properties import encode_properties
 from eruca._wire.record import Record
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.delivery import pull, stored
 from tests.patience import PATIENCE_S

@@ -8,13 +8,13 @@ import pytest
 
 from eruca._broker.app import Broker
 from eruca._ground.config import FlushMode
+from eruca._testing.clock import VirtualClock
 from eruca._wire.batch import BatchItem, encode_batch
 from eruca._wire.bodies import GroupConfig, TopicConfig
 from eruca._wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode, SerializeType
 from eruca._wire.frame import make_request
 from eruca._wire.headers import SendMessageAnswerHeader, SendMessageHeader
 from eruca._wire.properties import parse_properties
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.delivery import stored
 from tests.integration.broker.peer import Peer

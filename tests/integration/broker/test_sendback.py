@@ -6,12 +6,12 @@ import pytest
 
 from eruca._broker.app import Broker
 from eruca._ground.config import FlushMode
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import GroupConfig, TopicConfig
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import SendBackHeader
 from eruca._wire.ids import encode_offset_id
 from eruca._wire.record import Record
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.delivery import look, pull, stored
 from tests.integration.broker.peer import Peer

@@ -11,10 +11,10 @@ import pytest
 from eruca._broker.administering import stats as stats_module
 from eruca._broker.administering.stats import Stats
 from eruca._broker.app import Broker
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import BrokerStatsData
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import DeleteGroupHeader, StatsDataHeader, TopicHeader, UpdateConsumerOffsetHeader
-from eruca.testing import VirtualClock
 from tests.integration.broker.peer import Peer
 
 

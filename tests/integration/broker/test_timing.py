@@ -14,6 +14,7 @@ from eruca._broker.app import Broker
 from eruca._broker.delaying import timing as module
 from eruca._broker.options import BrokerRole
 from eruca._broker.sending.mapping import map_timer
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import SimulatedDisk
 from eruca._wire.batch import BatchItem, encode_batch
 from eruca._wire.codes import RequestCode, ResponseCode
@@ -21,7 +22,6 @@ from eruca._wire.headers import SendMessageV2Header
 from eruca._wire.names import TIMER_TOPIC
 from eruca._wire.properties import encode_properties
 from eruca._wire.record import Record, decode_record
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.delivery import cut_unheard, pull, stored
 

@@ -18,6 +18,7 @@ from eruca._ground.config import FlushMode
 from eruca._net.caller import Caller
 from eruca._net.handlers import Request
 from eruca._net.link import Link
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import SimulatedDisk
 from eruca._wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from eruca._wire.frame import make_request
@@ -26,7 +27,6 @@ from eruca._wire.ids import encode_offset_id
 from eruca._wire.names import HALF_TOPIC, OP_HALF_TOPIC
 from eruca._wire.record import Record, decode_record
 from eruca.errors import StoreFull
-from eruca.testing import VirtualClock
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.delivery import Inbox, pull, send_half, stored
 from tests.integration.broker.peer import Peer

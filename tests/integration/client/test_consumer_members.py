@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from eruca import Consumer, Message, MessageQueue, PullConsumer, Rebalance, sync
+from eruca import ClientOptions, Consumer, Message, MessageQueue, PullConsumer, Rebalance, sync
+from eruca._client.group import discovery
+from eruca._client.namespaces import wrap
 from eruca._nameserver.app import NameServer
 from eruca._testing.embedded import EmbeddedBroker
 from eruca.serializers import json_deserializer
@@ -51,6 +53,46 @@ async def test_revoked_queues_are_committed_after_the_listener(
             held.append(await anext(consumer))
     assert told == [(1, 0), (0, 1)]
     assert broker.offsets.get("billing", "orders", 0) == 1
+
+
+@pytest.mark.parametrize("polls", [False, True])
+async def test_the_listener_returns_before_the_first_message(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer, polls: bool
+) -> None:
+    await start_broker()
+    producer = await make_producer(nameserver.address)
+    await create_topic(producer, "orders", 1)
+    await producer.send("orders", b"x")
+    lines: list[str] = []
+    may_return = asyncio.Event()
+
+    async def listen(assigned: Queues, revoked: Queues) -> None:
+        if assigned:
+            lines.append("told")
+            await may_return.wait()
+            lines.append("returns")
+
+    rebalance = replace(QUICK_REBALANCE, on_change=listen)
+    consumer = consume(nameserver, rebalance=rebalance)
+
+    @consumer.handler("orders")
+    async def work(message: Message) -> None:
+        lines.append("message")
+
+    pull = PullConsumer(nameserver.address, group="billing", subscribe="orders", start="earliest", rebalance=rebalance)
+    client = pull if polls else consumer
+    starting = asyncio.create_task(client.start())
+    await wait_until(lambda: lines == ["told"])
+    if polls:
+        assert await pull.poll(0.05) == []
+    assert [inbox.task for queue, inbox in client._member.inboxes.items() if queue.topic == "orders"] == [None]
+    may_return.set()
+    await starting
+    async with client, asyncio.timeout(SECONDS_MAX):
+        if polls:
+            lines += ["message" for _ in await pull.poll(None)]
+        await wait_until(lambda: len(lines) == 3)
+    assert lines == ["told", "returns", "message"]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -94,6 +136,23 @@ def test_a_plain_listener_may_use_its_consumer() -> None:
         with consumer:
             assert told == [(2, 0)]
         assert told == [(2, 0), (0, 2)]
+
+
+def test_a_plain_iterator_holds_no_messages_of_exclusive_queues_back() -> None:
+    with EmbeddedBroker(hurry=True) as broker:
+        broker.create_topic("orders", queues=1)
+        with sync.Producer(broker.nameserver, group="shop") as producer:
+            producer.send_batch("orders", [b"%d" % number for number in range(50)])
+        rebalance = Rebalance(exclusive=True)
+        with sync.Consumer(
+            broker.nameserver, group="billing", subscribe="orders", start="earliest", rebalance=rebalance
+        ) as consumer:
+            first = next(consumer)
+            (inbox,) = [found for queue, found in consumer._twin._member.inboxes.items() if queue.topic == "orders"]
+            assert (inbox.handed_to, inbox.is_settled) == (1, False)
+            first.ack()
+            assert next(consumer).body == b"1"  # the loop has had the acknowledgement by then
+            assert (inbox.handed_to, inbox.process.first_open) == (2, 1)
 
 
 # -- lag -----------------------------------------------------------------------------------------------------------
@@ -183,6 +242,45 @@ async def test_no_topic_of_the_system_matches(
             found |= {message.topic for message in await pull.poll(1.0)}
 
 
+@pytest.mark.parametrize("namespace", ["", "shop"])
+async def test_brokers_tell_about_topics_that_are_created(
+    nameserver: NameServer,
+    start_broker: StartBroker,
+    make_producer: MakeProducer,
+    monkeypatch: pytest.MonkeyPatch,
+    namespace: str,
+) -> None:
+    """Nobody lists topics here, and one of the brokers has nothing that matches."""
+    monkeypatch.setattr(discovery, "_LOOK_S", 3600.0)
+    brokers = {name: await start_broker(name) for name in ("broker-a", "broker-b")}
+    options = ClientOptions(ip="127.0.0.1", namespace=namespace)
+    other = ClientOptions(ip="127.0.0.1", namespace="" if namespace else "shop")
+    producer = await make_producer(nameserver.address, options=options)
+    elsewhere = await make_producer(nameserver.address, options=other)
+    brokers["broker-a"].topics.create_internal(wrap(namespace, "orders-eu"), 1)
+    await producer.send("orders-eu", b"0")
+    rebalance = Rebalance(interval=3600.0)
+    how: dict[str, Any] = {"options": options, "rebalance": rebalance, "start": "earliest"}
+    pattern = re.compile("orders-.*")
+    seen: list[tuple[str, bytes]] = []
+    async with (
+        Consumer(nameserver.address, group="billing", subscribe=pattern, **how) as consumer,
+        PullConsumer(nameserver.address, group="audit", subscribe=pattern, **how) as pull,
+        asyncio.timeout(SECONDS_MAX),
+    ):
+        assert [(await anext(consumer)).body, (await anext(pull)).body] == [b"0", b"0"]
+        await elsewhere.send("orders-asia", b"of another namespace")
+        await producer.send("bills-eu", b"of another name")
+        # In the second turn a broker creates a topic that is consumed from the other one already.
+        for number, name in enumerate(("broker-b", "broker-a"), 1):
+            brokers[name].topics.create_internal(wrap(namespace, "orders-us"), 1)
+            await producer.send("orders-us", b"%d" % number, queue=MessageQueue(name, 0, "orders-us"))
+            for client in (consumer, pull):
+                message = await anext(client)
+                seen.append((message.topic, message.body))
+    assert seen == [("orders-us", b"1")] * 2 + [("orders-us", b"2")] * 2
+
+
 async def test_a_topic_that_is_gone_is_let_go(
     nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
 ) -> None:
@@ -191,16 +289,16 @@ async def test_a_topic_that_is_gone_is_let_go(
     await producer.send("orders-eu", b"x")
     await producer.send("orders-us", b"x")
     async with consume(nameserver, re.compile("orders-.*")) as consumer:
-        discovery = consumer._member._discovery
-        assert discovery is not None
-        listed = discovery._list_matching
+        looks = consumer._member._discovery
+        assert looks is not None
+        listed = looks._list_matching
 
         async def list_fewer() -> Any:
             return {topic: pattern for topic, pattern in (await listed()).items() if topic != "orders-us"}
 
-        discovery._list_matching = list_fewer  # type: ignore[method-assign]
+        looks._list_matching = list_fewer  # type: ignore[method-assign]
         await wait_until(lambda: {queue.topic for queue in consumer.queues} == {"orders-eu"})
-        discovery._list_matching = listed  # type: ignore[method-assign]
+        looks._list_matching = listed  # type: ignore[method-assign]
         await wait_until(lambda: {queue.topic for queue in consumer.queues} == {"orders-eu", "orders-us"})
 
 

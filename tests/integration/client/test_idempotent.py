@@ -8,40 +8,18 @@ from collections import Counter
 import pytest
 
 from eruca._broker.app import Broker
-from eruca._broker.sending.answering import Place, SendAnswers
 from eruca._client.produce.outgoing import SendStatus
 from eruca._nameserver.app import NameServer
-from eruca._net.link import Link
 from eruca._wire.codes import ResponseCode
-from eruca._wire.frame import Command
 from eruca._wire.properties import ERUCA_ONCE
 from eruca.errors import ConfigError
 from tests.integration.broker.delivery import stored
 from tests.integration.broker.peer import find_port
 from tests.integration.client.conftest import MakeProducer, StartBroker
+from tests.integration.client.losing import Loss
 from tests.unit.client.scripted import ScriptedCluster, wait_until
 
 PATIENT = 60
-
-
-class Loss:
-    """Cuts the connection after a message is stored, as often as a test wants."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.left = self.lost = 0
-        answer = SendAnswers.answer
-
-        def lose(
-            answers: SendAnswers, link: Link, command: Command, place: Place, waits: bool, *topics: str
-        ) -> bytes | None:
-            if self.left:
-                self.left -= 1
-                self.lost += 1
-                link.abort()
-                return None
-            return answer(answers, link, command, place, waits, *topics)
-
-        monkeypatch.setattr(SendAnswers, "answer", lose)
 
 
 @pytest.fixture

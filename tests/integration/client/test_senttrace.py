@@ -18,6 +18,7 @@ from eruca._client.produce.outgoing import Outgoing, Receipt
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._nameserver.app import NameServer
 from eruca._observe.telemetry import Telemetry
+from eruca._testing.clock import VirtualClock
 from eruca._wire.batch import decode_batch
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TRACE_TOPIC
@@ -25,7 +26,6 @@ from eruca._wire.properties import parse_properties
 from eruca._wire.record import Record, user_body
 from eruca._wire.trace import EndTransactionTrace, PubTrace, TracedKind, TraceRecord, decode_traces
 from eruca.errors import MessageIllegal, SendFailed
-from eruca.testing import VirtualClock
 from tests.integration.broker.delivery import stored
 from tests.integration.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import ScriptedCluster, wait_until

@@ -464,6 +464,29 @@ def test_batches_and_async_functions_as_handlers(producer: sync.Producer, broker
     assert set(seen) == {eruca.Message}
 
 
+def test_single_messages_of_a_batch(producer: sync.Producer, broker: EmbeddedBroker, topic: str) -> None:
+    consumer = make_consumer(broker, topic)
+    seen: list[tuple[bytes, int]] = []
+
+    @consumer.handler(topic, batch=6, concurrency=1)
+    def handle(messages: list[sync.Message]) -> None:
+        seen.extend([(message.body, message.delivery) for message in messages])
+        if messages[0].delivery > 1:
+            return
+        messages[0].retry()
+        messages[1].bury()
+        for message in messages[2:4]:
+            message.ack()
+        raise ValueError("the rest fails")
+
+    producer.send_batch(topic, [b"%d" % number for number in range(6)], queue=producer.list_queues(topic)[0])
+    with consumer, make_consumer(broker, topic, group="buried", subscribe=f"%DLQ%g-{topic}") as letters:
+        wait_for(lambda: len(seen) >= 9)
+        assert next(letters).body == b"1"
+    again = [(body, 2) for body in (b"0", b"4", b"5")]
+    assert sorted(seen) == sorted([*[(b"%d" % number, 1) for number in range(6)], *again])
+
+
 def test_ordered_handlers_keep_the_order(producer: sync.Producer, broker: EmbeddedBroker, topic: str) -> None:
     consumer = make_consumer(broker, topic)
     seen: dict[int, list[int]] = {}

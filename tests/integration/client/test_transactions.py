@@ -17,6 +17,7 @@ from eruca._client.produce.outgoing import Receipt, SendStatus
 from eruca._client.produce.transactions import Half, TransactionalProducer
 from eruca._nameserver.app import NameServer
 from eruca._net.link import Answer, Link
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import TopicConfig
 from eruca._wire.codes import FLAG_ONEWAY
 from eruca._wire.frame import Command
@@ -25,7 +26,6 @@ from eruca._wire.names import HALF_TOPIC, OP_HALF_TOPIC
 from eruca._wire.properties import parse_properties
 from eruca._wire.record import user_body
 from eruca.errors import ClientClosed, MessageIllegal, SendFailed
-from eruca.testing import VirtualClock
 from tests.integration.broker.delivery import stored
 from tests.integration.client.conftest import MakeProducer, StartBroker
 from tests.patience import PATIENCE_S

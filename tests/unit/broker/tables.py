@@ -8,8 +8,8 @@ from eruca._broker.groups.groups import Groups
 from eruca._broker.options import BrokerOptions, LiveOptions
 from eruca._broker.standing import Standing
 from eruca._broker.topics import Topics
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import GroupConfigTable, TopicConfigTable
-from eruca.testing import VirtualClock
 
 
 def make_topics(table: TopicConfigTable | None = None, **options: Any) -> Topics:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca._core.eras import ERAS_MAX, ClockEras
-from eruca.testing import VirtualClock
+from eruca._testing.clock import VirtualClock
 
 DELAY_MS = 10_000
 JUMP = st.integers(-(10**10), 10**10)

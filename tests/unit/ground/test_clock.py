@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eruca._ground.clock import ClockJumps, read_clocks
-from eruca.testing import VirtualClock
+from eruca._testing.clock import VirtualClock
 
 
 def test_jumps_of_the_wall_clock_are_told_once() -> None:

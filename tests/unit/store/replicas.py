@@ -9,8 +9,8 @@ from typing import Any
 from eruca._store.lineage.replicalog import ReplicaLog
 from eruca._store.messagestore import MessageStore, open_store
 from eruca._storetools.verify import verify_store
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import SimulatedDisk
-from eruca.testing import VirtualClock
 from tests.crash.world import TOPICS, draw_message
 from tests.unit.store.samples import ROOT, make_disk, make_options
 

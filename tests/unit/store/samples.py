@@ -14,10 +14,10 @@ from eruca._store.log.commitlog import CommitLog
 from eruca._store.messagestore import MessageStore, open_store
 from eruca._store.queues.consumequeue import ConsumeQueue
 from eruca._storetools.diverged import dump_diverged
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import SimulatedDisk
 from eruca._wire.properties import encode_properties
 from eruca._wire.record import Record, decode_record
-from eruca.testing import VirtualClock
 
 ROOT = Path("/store")
 SEGMENT_BYTES = 4096

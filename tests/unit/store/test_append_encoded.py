@@ -15,11 +15,11 @@ from eruca._ground.config import StoreOptions
 from eruca._store.encodedbatch import BatchFacts
 from eruca._store.messagestore import MessageStore, open_store
 from eruca._store.queues.indexfile import HEADER
+from eruca._testing.clock import VirtualClock
 from eruca._wire.batch import BatchItem, decode_batch, encode_batch, find_ends
 from eruca._wire.digest import index_prefix
 from eruca._wire.record import Record, decode_record
 from eruca.errors import StoreFull
-from eruca.testing import VirtualClock
 from tests.kernels import load_twins
 from tests.readable import digest, put_index_entries
 

@@ -14,10 +14,10 @@ import pytest
 from eruca._ground.config import StoreOptions
 from eruca._store.flush import FlushSchedule, GroupCommit
 from eruca._store.messagestore import MessageStore, open_store
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import Fault, SimulatedDisk
 from eruca._wire.record import Record
 from eruca.errors import StoreError, StoreIOError
-from eruca.testing import VirtualClock
 from tests.unit.store.samples import (
     SEGMENT_BYTES,
     get_queue,

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from eruca._store.messagestore import MessageStore, open_store
 from eruca._store.queues.dispatch import Dispatched, Grown
 from eruca._store.reading.slices import ReadStatus
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import Fault, SimulatedDisk
 from eruca._wire.javahash import java_hash
 from eruca._wire.names import SCHEDULE_TOPIC
@@ -23,7 +24,6 @@ from eruca._wire.properties import parse_properties
 from eruca._wire.record import Record, decode_record
 from eruca._wire.sysflag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from eruca.errors import InvalidName, MessageIllegal, StoreClosed, StoreError, StoreFull, StoreLocked, WireError
-from eruca.testing import VirtualClock
 from tests.unit.store.samples import (
     ROOT,
     SEGMENT_BYTES,

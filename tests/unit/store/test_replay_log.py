@@ -20,6 +20,7 @@ from eruca._store.queues.dispatch import Dispatch
 from eruca._store.queues.index import Index
 from eruca._store.queues.queues import Queues
 from eruca._store.queues.removed import RemovedTopics
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import Fault, SimulatedDisk
 from eruca._wire.digest import index_prefix
 from eruca._wire.names import SCHEDULE_TOPIC
@@ -33,7 +34,6 @@ from eruca._wire.sysflag import (
     TRANSACTION_ROLLBACK,
 )
 from eruca.errors import StoreError
-from eruca.testing import VirtualClock
 from tests.kernels import load_twins
 from tests.readable import read_facts
 from tests.unit.store.samples import ROOT, make_disk

@@ -16,9 +16,9 @@ from eruca._store.filesystem import replace_file
 from eruca._store.log.archived import ArchiveMark
 from eruca._store.messagestore import MessageStore
 from eruca._store.retention import Retention, plan_retention
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import Fault, SimulatedDisk
 from eruca.errors import ConfigError, StoreFull, StoreIOError
-from eruca.testing import VirtualClock
 from tests.retaining import retain
 from tests.unit.store.samples import (
     ROOT,

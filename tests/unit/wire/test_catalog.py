@@ -66,9 +66,9 @@ def test_unknown_codes_are_for_nobody() -> None:
     assert decode_answer(999, Command(3, flag=1, remark="not supported")) == (None, None)
 
 
-def test_clients_are_asked_exactly_seven_things() -> None:
+def test_clients_are_asked_exactly_seven_things_and_ours_an_eighth() -> None:
     asked = {code for code, spec in CATALOG.items() if Link.BROKER_CLIENT in spec.links}
-    assert asked == {39, 40, 220, 221, 307, 309, 326}
+    assert asked == {39, 40, 220, 221, 307, 309, 326} | {RequestCode.TOPICS_CREATED}
 
 
 def send_header(batch: bool | None) -> h.SendMessageV2Header:

@@ -199,6 +199,8 @@ class Clients:
         self.producers: dict[str, dict[Link, Member]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
         self._joined: dict[Link, _Joined] = {}
+        # Connections that are to be told about new topics; dict to keep their order.
+        self.topic_watchers: dict[Link, None] = {}
         self._producers_by_id: dict[str, dict[tuple[str, Link], Member]] = {}
         self._ids = ClientIds(clock)
         self._gathering = Gathering(self._settle)
@@ -243,6 +245,8 @@ class Clients:
             group.put(member)
             self._joined.setdefault(link, _Joined()).consumers[group.name] = None
         member.last_seen_s = self._clock.monotonic()
+        if data.eruca_new_topics:
+            self.topic_watchers[link] = None
         wanted = {item.topic: item for item in data.subscription_data_set}
         # Do not keep an equal object twice.
         is_new = wanted != member.subscriptions
@@ -310,10 +314,13 @@ class Clients:
         if joined is not None:
             joined.producers.pop(producer_group or "", None)
             joined.consumers.pop(consumer_group or "", None)
+            if not joined.consumers:
+                self.topic_watchers.pop(link, None)
 
     def drop_link(self, link: Link) -> None:
         """Remove the members of a closed connection."""
         self.account.leave(link)
+        self.topic_watchers.pop(link, None)
         joined = self._joined.pop(link, None)
         if joined is None:
             return

@@ -13,7 +13,7 @@ from eruca._admin.admin import Admin
 from eruca._admin.results import Changed, Listed
 from eruca._admin.targets import BrokerRow, gather_bounded
 from eruca._cli.mqadmin.commandline import Line
-from eruca._cli.output import show_safely
+from eruca._ground.printable import show_safely
 from eruca._wire.names import MASTER_ID
 from eruca.errors import ErucaError, NoRoute
 

@@ -48,14 +48,16 @@ class Balance:
         take: Callable[[MessageQueue], Awaitable[Taken]],
         drop: Callable[[MessageQueue], Awaitable[None]],
         tell: Callable[[list[MessageQueue], list[MessageQueue]], Awaitable[None]],
+        begin: Callable[[MessageQueue], None],
     ) -> None:
         self._session = session
         self._group = group
         self._strategy = strategy
         self._broadcast = broadcast
         self._interval_s = interval_s
-        # Called to start consuming a queue that is assigned to us.
+        # Called to take a queue that is assigned to us, and then, once `tell` has returned, to read it.
         self._take = take
+        self._begin = begin
         # Called to release a queue that is no longer assigned to us.
         self._drop = drop
         # Called with the queues newly assigned, and those about to be revoked.
@@ -172,6 +174,8 @@ class Balance:
             log.info("group %s has %d of %d queues of %s", self._group, len(owned), len(everything), topic)
         if taken:
             await self._tell(taken, [])
+            for queue in taken:
+                self._begin(queue)
         if topic not in self._topics:
             del self.owned[topic]
         return len(taken) == len(change.added)

@@ -23,11 +23,18 @@ class QueueChanges:
         self._namespace = namespace
         # Reported as assigned, and not reported as revoked since.
         self._told: set[MessageQueue] = set()
+        # One call at a time: exclusive queues are released concurrently.
+        self._turn = asyncio.Lock()
 
     async def tell(self, assigned: Iterable[MessageQueue], revoked: Iterable[MessageQueue]) -> None:
         """Call the listener with the changes, and wait for it. Exceptions it raises are logged and not propagated."""
-        if self._listener is None:
-            return
+        if self._listener is not None:
+            async with self._turn:
+                await self._call(self._listener, assigned, revoked)
+
+    async def _call(
+        self, listener: OnChange, assigned: Iterable[MessageQueue], revoked: Iterable[MessageQueue]
+    ) -> None:
         came = [queue for queue in assigned if not queue.topic.startswith(RETRY_PREFIX) and queue not in self._told]
         went = [queue for queue in revoked if queue in self._told]
         if not came and not went:
@@ -35,7 +42,7 @@ class QueueChanges:
         self._told.update(came)
         self._told.difference_update(went)
         try:
-            result = self._listener(self._show(came), self._show(went))
+            result = listener(self._show(came), self._show(went))
             if inspect.isawaitable(result):
                 await result
         except asyncio.CancelledError:

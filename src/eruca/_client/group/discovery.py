@@ -1,8 +1,12 @@
-"""Subscriptions by regular expression: matching topics are found, consumed when created, and dropped when deleted."""
+"""Subscriptions by regular expression: matching topics are found, consumed when created, and dropped when deleted.
+
+Brokers of Eruca tell us at once which topics they create. Others do not, so the topics are listed periodically as well.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from eruca._client.group.balance import Balance
@@ -14,7 +18,7 @@ from eruca._ground.limits import REGISTRATION_TOPICS_MAX
 from eruca._ground.repeating import Repeating
 from eruca._wire.bodies import TopicList
 from eruca._wire.codes import RequestCode
-from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, SELF_TEST_TOPIC, is_system_topic
 from eruca.errors import ErucaError, WireError
 
 log = logging.getLogger(__name__)
@@ -48,28 +52,61 @@ class Discovery:
         # Topics that are subscribed because they match, and how many times in a row each was missing.
         self.found: dict[str, int] = {}
         self._has_looked = False
+        # Topics that match and that a broker has just created.
+        self._created: dict[str, TopicPattern] = {}
+        self._taking = Repeating(
+            "the subscription to new topics", self._take_created, lambda: math.inf, level=logging.WARNING
+        )
         self._looking = Repeating(
             "the search for topics that match", self._follow, lambda: min(_LOOK_S, interval_s), level=logging.WARNING
         )
 
     async def begin(self) -> None:
         """Find the topics that exist now. If no name server answers, they are found later."""
+        # Every broker has this topic. Its route makes them all known, so that all get our heartbeats, which ask them to
+        # tell us about new topics.
+        self._session.routes.watch(SELF_TEST_TOPIC)
+        await self._session.routes.refresh_each([SELF_TEST_TOPIC])
         try:
             await self._look()
         except ErucaError as error:
             log.warning("matching topics cannot be looked up yet: %s", error)
 
     def start(self) -> None:
-        """List the topics periodically."""
+        """List the topics periodically, and take new ones that brokers tell us about."""
+        self._taking.start()
         self._looking.start()
 
     async def stop(self) -> None:
         """Stop listing topics, and forget those that were found."""
+        await self._taking.stop()
         await self._looking.stop()
+        self._session.routes.unwatch(SELF_TEST_TOPIC)
         for topic in self.found:
             self._session.routes.unwatch(topic)
             self._subscriptions.pop(topic, None)
         self.found.clear()
+
+    def note_created(self, topics: list[str]) -> None:
+        """Consume those of the topics that match; a broker has just created them."""
+        for topic in topics:
+            if len(self.found) + len(self._created) >= REGISTRATION_TOPICS_MAX:
+                break
+            if (pattern := self._match(topic)) is not None:
+                self._created[topic] = pattern
+        if self._created:
+            self._taking.wake()
+
+    async def _take_created(self) -> None:
+        created, self._created = self._created, {}
+        for topic, pattern in created.items():
+            if topic not in self._subscriptions:
+                self._add(topic, pattern, is_new=True)
+        self._balance.set_topics(self._subscriptions)
+        # Those that we knew have another broker now.
+        await self._session.routes.refresh_each(created)
+        await self._session.heartbeat()
+        self._balance.wake()
 
     async def _follow(self) -> None:
         if await self._look():
@@ -81,7 +118,7 @@ class Discovery:
         matching = await self._list_matching()
         new = {topic: pattern for topic, pattern in matching.items() if topic not in self._subscriptions}
         for topic, pattern in new.items():
-            self._add(topic, pattern)
+            self._add(topic, pattern, is_new=self._has_looked)
         gone = self._list_gone(matching)
         for topic in gone:
             self._remove(topic)
@@ -89,12 +126,12 @@ class Discovery:
         self._balance.set_topics(self._subscriptions)
         return bool(new or gone)
 
-    def _add(self, topic: str, pattern: TopicPattern) -> None:
+    def _add(self, topic: str, pattern: TopicPattern, *, is_new: bool) -> None:
         session = self._session
         self._on_found(topic, pattern)
         self._subscriptions[topic] = make_subscription(topic, pattern.wanted, session.clock.now_ms())
         self.found[topic] = 0
-        if self._has_looked:
+        if is_new:
             log.info("topic %s matches %s and is consumed from now on", topic, pattern.pattern.pattern)
             # It was created while the group was listening, so all its messages are consumed.
             self._balance.first_seen.setdefault(topic, frozenset())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 from eruca._client.group.subscriptions import Subscription
@@ -38,6 +39,10 @@ class Inbox:
         self._first_offset = next_offset
         # The queue is no longer assigned to us: messages of it that still arrive are ignored.
         self.dropped = False
+        # It is about to be dropped: nothing more of it is started or handed out.
+        self.leaving = False
+        # The offset after the last message that was handed out to code that iterates.
+        self.handed_to = 0
         # The user has paused it.
         self.paused = False
         # Which broker of the broker name to ask next.
@@ -62,7 +67,7 @@ class Inbox:
         self.changed = asyncio.Event()
         self.last_pull = 0.0
         self.last_consumed = 0.0
-        # Ordered consumers hold a lock at the broker, which is valid until this loop time as far as we know.
+        # Ordered and exclusive consumers lock the queue at the broker, as far as we know until this loop time.
         self.locked_until = 0.0
         self.locked_at_ms = 0
         # Another member has that lock now and may be further ahead: our offset must not move the group back.
@@ -97,9 +102,26 @@ class Inbox:
         """Return whether the user has paused the queue; this may change during any wait."""
         return self.paused
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all messages that were handed out to code that iterates are done; they are handed out in order."""
+        first = self.process.first_open
+        return first is None or first >= self.handed_to
+
+    async def wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is so or the queue is dropped; False if it was not within the time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not is_so() and self.is_ours():
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
     def drop(self) -> None:
         """Mark the queue as no longer assigned to us."""
-        self.dropped = True
+        self.dropped = self.leaving = True
         self.changed.set()
 
     def describe(self, now: float, now_ms: int) -> ProcessQueueInfo:

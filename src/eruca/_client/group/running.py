@@ -20,12 +20,18 @@ from eruca._wire.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, M
 
 
 def describe_member(
-    group: str, consume_type: ConsumeType, settings: GroupSettings, subscriptions: Iterable[Subscription]
+    group: str,
+    consume_type: ConsumeType,
+    settings: GroupSettings,
+    subscriptions: Iterable[Subscription],
+    *,
+    has_patterns: bool,
 ) -> ConsumerData:
     """Return what heartbeats contain about a consumer."""
     return ConsumerData(
         consume_from_where=describe_start(settings.start),
         consume_type=consume_type,
+        eruca_new_topics=has_patterns or None,
         group_name=group,
         message_model=MessageModel.BROADCASTING if settings.broadcast else MessageModel.CLUSTERING,
         subscription_data_set=[subscription.data for subscription in subscriptions],

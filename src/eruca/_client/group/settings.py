@@ -91,10 +91,13 @@ class Rebalance:
     strategy: str | Strategy = "average"
     # How often a member checks its assignment. Brokers also notify members of changes at once.
     interval: Duration = 20.0
-    # Ordered handlers: how often the locks of their queues are renewed.
+    # Ordered handlers and exclusive queues: how often the locks of queues are renewed.
     lock_interval: Duration = 20.0
     # An async or plain function, called with (assigned, revoked). Revoked queues are committed after it returns.
     on_change: OnChange | None = None
+    # A queue goes to another member only after its handlers have ended, `on_change` has returned, and it is committed.
+    # All members of the group must set it. The queues of ordered handlers always are exclusive.
+    exclusive: bool = False
 
     def __post_init__(self) -> None:
         self.find_strategy()
@@ -138,3 +141,10 @@ class GroupSettings:
     drain_s: float = 30.0
     # How long a start waits for queues and for their start offsets.
     start_seconds_max: float = START_SECONDS_MAX
+
+    def __post_init__(self) -> None:
+        if self.broadcast and self.rebalance.exclusive:
+            raise ConfigError(
+                "Rebalance.exclusive=True with broadcast=True: every member has all queues",
+                hint="leave out one of them",
+            )

@@ -27,12 +27,10 @@ from eruca._client.produce.sending import Parcel, Sender
 from eruca._client.session.session import Session
 from eruca._ground.limits import ONCE_LANES_MAX
 from eruca._wire.batch import BatchItem, decode_batch, encode_batch
-from eruca._wire.bodies import KVTable, MessageQueue
-from eruca._wire.catalog import build_request
+from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import RequestCode
 from eruca._wire.frame import Command
-from eruca._wire.headers import EmptyHeader
-from eruca._wire.once import ONCE_GROUP, ONCE_KEY, ONCE_MARK, PRODUCER_PREFIX, drop_mark
+from eruca._wire.once import ONCE_GROUP, ONCE_MARK, PRODUCER_PREFIX, drop_mark
 from eruca._wire.sysflag import TRANSACTION_MASK
 from eruca.errors import ConfigError, ConnectFailed, NetError, SendFailed
 
@@ -58,13 +56,12 @@ class OnceSender(Sender):
 
     async def _ask_and_send(self, parcel: Parcel, queue: MessageQueue, timeout_ms: float) -> Command:
         address = self.find_address(queue)
-        request = build_request(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
         try:
-            _, body = await self._session.calls.ask(address, request, max(1, round(timeout_ms)))
+            is_able = await self._session.calls.drops_duplicates(address, max(1, round(timeout_ms)))
         except NetError as error:
             # Nothing has been sent yet, so another broker may be tried.
             raise ConnectFailed(f"{address} did not report whether it drops duplicates: {error}") from error
-        if not isinstance(body, KVTable) or ONCE_KEY not in body.table:
+        if not is_able:
             raise ConfigError(
                 "idempotent=True needs Eruca brokers: only an Eruca broker drops messages it has already stored, and"
                 f" {queue.broker_name} at {address} is not one",

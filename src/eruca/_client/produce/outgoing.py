@@ -183,7 +183,7 @@ def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BOD
             )
         body = bytes(body)
     if not body:
-        raise MessageIllegal("the body is empty", hint="brokers of other makes refuse empty messages; send one byte")
+        raise MessageIllegal("the body is empty", hint="other brokers refuse empty messages; send at least one byte")
     if len(body) > size_max:
         raise MessageIllegal(
             f"the body has {len(body)} bytes, at most {size_max} are allowed",

@@ -95,6 +95,7 @@ class PullConsumer(Client):
         self._decode = deserializer
         self._clock: Clock | None = None
         self._ended = asyncio.Event()
+        self._is_closing = False
 
     def __repr__(self) -> str:
         namespace = self.options.namespace
@@ -148,12 +149,20 @@ class PullConsumer(Client):
         await self._close(is_clean=True)
 
     async def _close(self, *, is_clean: bool) -> None:
-        membership, self._member.membership = self._member.membership, None
-        if membership is None or membership.session.is_lost():
+        membership = self._member.membership
+        if membership is None or self._is_closing:
+            return
+        if membership.session.is_lost():
+            self._member.membership = None
             return
         membership.session.check_loop()
         self._ended.set()
-        await membership.stop(is_clean=is_clean)
+        # Until it has stopped, the listener for queues may still commit.
+        self._is_closing = True
+        try:
+            await membership.stop(is_clean=is_clean)
+        finally:
+            self._member.membership, self._is_closing = None, False
         await membership.session.remove_consumer(self._member)
         await membership.session.release()
 
@@ -196,6 +205,10 @@ class PullConsumer(Client):
             raise ConfigError(
                 "a consumer that subscribes to topics cannot be assigned queues",
                 hint="leave out subscribe=, or use a second consumer",
+            )
+        if self._member.settings.rebalance.exclusive:
+            raise ConfigError(
+                "Rebalance.exclusive=True is for members of a group, and `assign` joins none", hint="use subscribe="
             )
         await membership.assign({self._name(queue) for queue in queues}, tags)
 
@@ -358,14 +371,14 @@ class PullConsumer(Client):
 
     def _move(self, queue: MessageQueue, offset: int) -> int:
         # The queue may have moved to another member during the request.
-        inbox = self._find_inbox(queue)
+        inbox = self._find_inbox(queue, to_move=True)
         self._require_started().holdings.move(inbox.queue, offset)
         return offset
 
-    def _find_inbox(self, queue: MessageQueue) -> PullInbox:
+    def _find_inbox(self, queue: MessageQueue, *, to_move: bool = False) -> PullInbox:
         self._require_started()
         inbox = self._member.inboxes.get(self._name(queue))
-        if inbox is None:
+        if inbox is None or (to_move and inbox.leaving):
             raise QueueNotOurs(
                 f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} is not ours now",
                 hint="`assignment` has those that are",

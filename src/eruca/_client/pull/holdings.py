@@ -30,6 +30,8 @@ class PullInbox(Inbox):
         super().__init__(queue, subscription, offset)
         # Fetched ahead, not handed out yet.
         self.ready: deque[Record] = deque()
+        # Not before the listener for queues has returned.
+        self.may_fetch = False
         self.is_in_turn = False
         # The first offset that the latest poll handed out; the next poll, or a commit, marks it as done.
         self.unfinished: int | None = None
@@ -89,13 +91,21 @@ class Holdings:
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
-    def add(self, queue: MessageQueue, subscription: Subscription, offset: int) -> PullInbox:
-        """Add a queue and start at an offset."""
+    def add(self, queue: MessageQueue, subscription: Subscription, offset: int, *, fetch: bool = True) -> PullInbox:
+        """Add a queue and start at an offset; without `fetch`, nothing is fetched before `fetch` is called."""
         inbox = self.inboxes[queue] = PullInbox(queue, subscription, offset)
         inbox.paused = self._pauses.covers(queue)
-        if self._is_fetching:
-            self._fetch(inbox)
+        if fetch:
+            self.fetch(queue)
         return inbox
+
+    def fetch(self, queue: MessageQueue) -> None:
+        """Fetch from a queue from now on, unless nothing is fetched yet."""
+        inbox = self.inboxes.get(queue)
+        if inbox is not None and not inbox.leaving:
+            inbox.may_fetch = True
+            if self._is_fetching:
+                self._fetch(inbox)
 
     def remove(self, queue: MessageQueue) -> PullInbox | None:
         """Remove a queue and drop what was fetched ahead from it."""
@@ -106,16 +116,26 @@ class Holdings:
             inbox.task.cancel()
         inbox.drop()
         self._handed.discard(inbox)
+        self._drop_ready(inbox)
+        return inbox
+
+    def retire(self, inbox: PullInbox) -> None:
+        """Hand out nothing more of a queue that is about to be removed."""
+        if inbox.task is not None:
+            inbox.task.cancel()
+        inbox.leaving = True
+        self._drop_ready(inbox)
+
+    def _drop_ready(self, inbox: PullInbox) -> None:
         if not inbox.paused:
             self._count(-len(inbox.ready))
         inbox.ready.clear()
-        return inbox
 
     def move(self, queue: MessageQueue, offset: int) -> None:
         """Continue at another offset of one of our queues."""
         before = self.remove(queue)
         assert before is not None
-        inbox = self.add(queue, before.subscription, offset)
+        inbox = self.add(queue, before.subscription, offset, fetch=before.may_fetch)
         # Whatever was committed before, this position counts now.
         inbox.written = -1
 
@@ -124,7 +144,8 @@ class Holdings:
         if not self._is_fetching:
             self._is_fetching = True
             for inbox in self.inboxes.values():
-                self._fetch(inbox)
+                if inbox.may_fetch:
+                    self._fetch(inbox)
 
     def _fetch(self, inbox: PullInbox) -> None:
         inbox.task = asyncio.get_running_loop().create_task(self._puller.run(inbox))
@@ -164,6 +185,8 @@ class Holdings:
 
     def _deliver(self, inbox: Inbox, records: list[Record]) -> None:
         assert isinstance(inbox, PullInbox)
+        if inbox.leaving:
+            return
         inbox.ready.extend(records)
         if not inbox.paused:
             self._count(len(records))
@@ -177,20 +200,26 @@ class Holdings:
 
     def take(self, count: int) -> list[Message]:
         """Hand out at most `count` of the fetched messages; those handed out before count as done."""
-        for inbox in self._handed:
-            inbox.unfinished = None
-        self._handed.clear()
+        self.finish_handed()
         found: list[Message] = []
         while self._turns and len(found) < count:
             inbox = self._turns.popleft()
             inbox.is_in_turn = False
-            if inbox.dropped or inbox.paused:
+            if inbox.leaving or inbox.paused:
                 continue
             found += self._take_from(inbox, count - len(found))
             if inbox.ready:
                 self._put_in_turn(inbox)
         self._count(-len(found))
         return found
+
+    def finish_handed(self) -> None:
+        """Mark everything that was handed out as done."""
+        for inbox in self._handed:
+            inbox.unfinished = None
+            if inbox.leaving:
+                inbox.changed.set()
+        self._handed.clear()
 
     def _take_from(self, inbox: PullInbox, count: int) -> list[Message]:
         ready = inbox.ready
@@ -224,13 +253,12 @@ class Holdings:
 
     async def commit_done(self) -> None:
         """Commit the offsets up to which everything is done. Raises ErucaError."""
-        await self._write_positions([*self._leaving, *self.inboxes.values()])
+        known = [*self._leaving, *self.inboxes.values()]
+        await self._write_positions([inbox for inbox in known if not inbox.is_lost])
 
     async def commit_handed_out(self) -> None:
         """Commit everything that was handed out. Raises ErucaError."""
-        for inbox in self._handed:
-            inbox.unfinished = None
-        self._handed.clear()
+        self.finish_handed()
         await self.commit_done()
 
     async def commit_offsets(self, offsets: dict[MessageQueue, int]) -> None:
@@ -242,6 +270,8 @@ class Holdings:
         """Commit a queue that is no longer ours."""
         self._leaving.add(inbox)
         try:
+            if inbox.is_lost and (await self.offsets.read(inbox.queue) or 0) > inbox.done_offset:
+                inbox.written = inbox.done_offset  # the new owner is further ahead
             await self._write_positions([inbox])
         except ErucaError as error:
             log.warning("could not commit the offset of %s, messages will be delivered again: %s", inbox.queue, error)

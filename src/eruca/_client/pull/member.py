@@ -100,7 +100,8 @@ class PullMember:
     def describe(self) -> ConsumerData:
         """Return what heartbeats report about this consumer."""
         kind = ConsumeType.CONSUME_ACTIVELY
-        return describe_member(self.group, kind, self.settings, self.subscriptions.values())
+        subscriptions = self.subscriptions.values()
+        return describe_member(self.group, kind, self.settings, subscriptions, has_patterns=bool(self.patterns))
 
     def wake(self) -> None:
         """Rebalance now."""
@@ -110,6 +111,11 @@ class PullMember:
     def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Return the offset of each of our queues of a topic."""
         return {queue: inbox.position for queue, inbox in self.inboxes.items() if queue.topic == topic}
+
+    def note_created(self, topics: list[str]) -> None:
+        """Consume those of the new topics that match."""
+        if self.membership is not None:
+            self.membership.note_created(topics)
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """Drop what was fetched and continue at the new offsets: an operator reset the group."""

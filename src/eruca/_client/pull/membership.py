@@ -10,14 +10,14 @@ from typing import TypeAlias
 
 from eruca._client.group.balance import Balance, Taken
 from eruca._client.group.changes import QueueChanges
+from eruca._client.group.claims import Claims
 from eruca._client.group.discovery import Discovery
 from eruca._client.group.offsets import OffsetStore
 from eruca._client.group.settings import GroupSettings
-from eruca._client.group.starting import StartOffsets
 from eruca._client.group.subscriptions import SQL92, Sql, Subscription, TopicPattern, Wanted, make_subscription
 from eruca._client.message import Decode, Settle
 from eruca._client.namespaces import unwrap_queue
-from eruca._client.pull.holdings import Holdings
+from eruca._client.pull.holdings import Holdings, PullInbox
 from eruca._client.pull.queuereading import QueueReader
 from eruca._client.session.session import Session
 from eruca._ground.durations import to_seconds
@@ -58,7 +58,6 @@ class PullMembership:
         self._settings = settings
         self._auto_commit = auto_commit
         self._namespace = namespace = session.options.namespace
-        self._starts = StartOffsets(session, offsets, settings.start)
         self.reader = QueueReader(session, offsets.group, namespace, decode)
         self.holdings = Holdings(
             session,
@@ -70,6 +69,16 @@ class PullMembership:
             decode=decode,
         )
         rebalance, commit_s = settings.rebalance, to_seconds("Offsets.interval", settings.offsets.interval)
+        self._settle_s_max = to_seconds("Retry.handler_timeout", settings.retry.handler_timeout)
+        self._claims = Claims(
+            session,
+            offsets,
+            settings,
+            self.holdings.inboxes,
+            is_locked=rebalance.exclusive,
+            lose=self._lose,
+            on_left=self.wake,
+        )
         self._changes = QueueChanges(rebalance.on_change, namespace)
         self._balance = Balance(
             session,
@@ -79,7 +88,8 @@ class PullMembership:
             interval_s=to_seconds("Rebalance.interval", rebalance.interval),
             take=self._take,
             drop=self._let_go,
-            tell=self._changes.tell,
+            tell=self._tell,
+            begin=self._begin,
         )
         self._balance.set_topics(subscriptions)
         self._discovery: Discovery | None = None
@@ -120,6 +130,7 @@ class PullMembership:
         if is_member:
             await self.session.heartbeat()
             self._balance.start()
+            self._claims.start()
         if self._auto_commit:
             self._committing.start()
         if self._discovery is not None:
@@ -134,12 +145,17 @@ class PullMembership:
             await self._discovery.stop()
         await self._committing.stop()
         await self.holdings.stop_fetching()
+        if is_clean:
+            self.holdings.finish_handed()
+        await self._claims.stop_leaving(self._settings.drain_s if is_clean else 0.0)
         await self._changes.tell_last(self._settings.drain_s)
+        await self._claims.stop_renewing()
         if self._auto_commit:
             try:
                 await (self.holdings.commit_handed_out() if is_clean else self.holdings.commit_done())
             except ErucaError as error:
                 log.warning("could not commit all offsets, some messages will be delivered again: %s", error)
+        await self._claims.release_all()
         for queue in list(self.holdings.inboxes):
             self.holdings.remove(queue)
         await self.offsets.close()
@@ -148,6 +164,11 @@ class PullMembership:
             routes.on_change.remove(self._on_route_change)
         for topic in self._watching:
             routes.unwatch(topic)
+
+    def note_created(self, topics: list[str]) -> None:
+        """Consume those of the new topics that match."""
+        if self._discovery is not None:
+            self._discovery.note_created(topics)
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
@@ -170,7 +191,7 @@ class PullMembership:
         if isinstance(tags, Sql):
             await self.reader.check_sql(subscriptions.values())
         begin = {
-            queue: await self._starts.find(queue, frozenset(wanted), keep=self._auto_commit)
+            queue: await self._claims.starts.find(queue, frozenset(wanted), keep=self._auto_commit)
             for queue in sorted(wanted - inboxes.keys())
         }
         self.is_assigned = True
@@ -188,25 +209,59 @@ class PullMembership:
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """Drop what was fetched from a topic and continue at other offsets. Raises ErucaError."""
         for queue, offset in offsets.items():
-            if queue.topic == topic and queue in self.holdings.inboxes:
+            inbox = self.holdings.inboxes.get(queue)
+            if queue.topic == topic and inbox is not None and not inbox.leaving:
                 self.holdings.move(queue, offset)
                 log.info("queue %s continues at offset %d: an operator reset the group", queue, offset)
         await self.holdings.commit_done()
 
     async def _take(self, queue: MessageQueue) -> Taken:
-        """Start a queue that is ours now."""
-        try:
-            offset = await self._starts.find(queue, self._balance.first_seen.get(queue.topic, frozenset()))
-        except ErucaError as error:
-            self._starts.report(queue, error)
-            return Taken.FAILED
-        self.holdings.add(queue, self._subscriptions[queue.topic], offset)
+        """Take a queue that is ours now."""
+        offset = await self._claims.claim(queue, self._balance.first_seen.get(queue.topic, frozenset()))
+        if isinstance(offset, Taken):
+            return offset
+        self._claims.confirm(self.holdings.add(queue, self._subscriptions[queue.topic], offset, fetch=False))
         return Taken.OURS
 
+    def _begin(self, queue: MessageQueue) -> None:
+        """Fetch from a queue that was taken."""
+        self.holdings.fetch(queue)
+
+    async def _tell(self, assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+        """Report changes. Exclusive queues are reported as revoked when they are released."""
+        await self._changes.tell(assigned, [] if self._claims.is_locked else revoked)
+
     async def _let_go(self, queue: MessageQueue) -> None:
-        inbox = self.holdings.remove(queue)
-        if inbox is not None and self._auto_commit:
+        """Release a queue: at once, or, if it is exclusive, when the last poll is done."""
+        inbox = self.holdings.inboxes.get(queue)
+        if inbox is None or self._claims.is_leaving(queue):
+            return
+        if self._claims.is_locked:
+            self.holdings.retire(inbox)
+            self._claims.leave(queue, self._leave(inbox))
+            return
+        self.holdings.remove(queue)
+        if self._auto_commit:
             await self.holdings.commit_last(inbox)
+
+    async def _leave(self, inbox: PullInbox) -> None:
+        await self._changes.tell([], [inbox.queue])
+        if not await inbox.wait_until(lambda: inbox.unfinished is None, self._settle_s_max):
+            log.warning(
+                "%s is released although its last poll is not done after %.0f s", inbox.queue, self._settle_s_max
+            )
+        if self._auto_commit:
+            await self.holdings.commit_last(inbox)
+        self.holdings.remove(inbox.queue)
+
+    async def _lose(self, queue: MessageQueue) -> None:
+        """Give up a queue that the broker has assigned to another member."""
+        log.warning("the lock of %s is lost", queue)
+        inbox = self.holdings.inboxes.get(queue)
+        if inbox is not None:
+            inbox.is_lost = True
+        self._balance.owned.get(queue.topic, set()).discard(queue)
+        await self._let_go(queue)
 
     # -- notifying ---------------------------------------------------------------------------------------------------
 

@@ -59,8 +59,8 @@ class ScheduledPull(Client):
     >>> await scheduled.run()
 
     There is at most one call at a time for a queue. An exception is logged, and the next call still follows after the
-    delay. When a queue moves to another member, its calls stop, but a running call may finish. Plain functions run in
-    `threads` threads.
+    delay. When a queue moves to another member, its calls stop, but a running call may finish; with
+    `Rebalance(exclusive=True)` the other member waits for it. Plain functions run in `threads` threads.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class ScheduledPull(Client):
         self._drain_s = to_seconds("drain", drain)
         self._threads_max = threads
         self._on_change = rebalance.on_change
+        self._is_exclusive = rebalance.exclusive
         self._callbacks: dict[str, PullCallback] = {}
         self._schedules: dict[MessageQueue, _Schedule] = {}
         self._threads: ThreadPoolExecutor | None = None
@@ -197,9 +198,11 @@ class ScheduledPull(Client):
         """Our queues changed: stop the calls for revoked queues, start them for new ones, and notify the user."""
         consumer = self._consumer
         if consumer is not None:
-            for queue in revoked:
-                if queue in self._schedules:
-                    self._schedules[queue].end()
+            ending = [self._schedules[queue] for queue in revoked if queue in self._schedules]
+            for schedule in ending:
+                schedule.end()
+            if self._is_exclusive and ending:
+                await asyncio.wait([schedule.task for schedule in ending])
             for queue in assigned:
                 self._begin(queue, consumer)
         if self._on_change is not None:

@@ -209,7 +209,7 @@ class ConcurrentService:
                 await self._wait_for_slice()
                 continue
             taken = crew.take()
-            if taken is None or taken[0].dropped:
+            if taken is None or taken[0].leaving:
                 continue
             inbox, records = taken
             if ready and crew.idle and crew.busy + 1 < crew.limit:
@@ -271,20 +271,26 @@ class ConcurrentService:
         if taken is None or threads is None:
             return
         inbox, records = taken
-        if inbox.dropped:
-            threads.post(
-                self._settle, (crew, inbox, [Message(record, inbox.queue) for record in records], Outcome.DONE, 0.0)
-            )
-            return
         began = threads.loop.time()
         for record in records:
             inbox.running[record.queue_offset] = (began, record)
+        if inbox.leaving:  # after that: `leave` waits for what is running, and this may be in another thread
+            threads.post(self._skip, (crew, inbox, records))
+            return
         namespace, queue = self._namespace, inbox.queue
         settle, decode = inbox.settle, self._decode
         messages = [Message(record, queue, namespace, settle, decode) for record in records]
         started = time.monotonic()
         outcome = crew.handler.call_here(messages, threads.loop)
         threads.post(self._settle, (crew, inbox, messages, outcome, time.monotonic() - started))
+
+    def _skip(self, skipped: tuple[Crew, Inbox, list[Record]]) -> None:
+        """In the loop: forget messages that were not handled because their queue is no longer ours."""
+        crew, inbox, records = skipped
+        for record in records:
+            inbox.running.pop(record.queue_offset, None)
+        inbox.changed.set()
+        self._leave(crew, len(records))
 
     def _settle(self, ended: tuple[Crew, Inbox, list[Message], Outcome, float]) -> None:
         """In the loop: settle messages whose handler has ended in its thread."""
@@ -371,6 +377,12 @@ class ConcurrentService:
             if inbox.finish(offset):
                 count += 1
         return count
+
+    async def leave(self, inbox: Inbox) -> None:
+        """Start no more messages of a queue, and wait until its running handlers have ended or took too long."""
+        inbox.leaving = True
+        if not await inbox.wait_until(lambda: not inbox.running, self._timeout_s):
+            log.warning("%s is released while a handler works on it, after %.1f s", inbox.queue, self._timeout_s)
 
     async def close(self, drain_s: float) -> None:
         """Start nothing new, and wait for the handlers that are running."""

@@ -74,7 +74,7 @@ class PushMember:
         self.makers: dict[TopicPattern, Callable[[str], HandlerEntry]] = {}
         self.is_ordered = False
         self.observer = ConsumeObserver(group, hooks)
-        self.stream = MessageStream(self.is_open)
+        self.stream = MessageStream(self._hand_out)
         # Replaced at each start, which may happen in another event loop.
         self.ended = asyncio.Event()
         self.membership: Membership | None = None
@@ -292,12 +292,21 @@ class PushMember:
         inbox = self.inboxes.get(wrap_queue(self._namespace, message.queue))
         return inbox is not None and inbox.process.is_open(message.offset)
 
+    def _hand_out(self, message: Message) -> bool:
+        """Return whether a message may be handed out, and note that it is."""
+        inbox = self.inboxes.get(wrap_queue(self._namespace, message.queue))
+        if inbox is None or inbox.leaving or not inbox.process.is_open(message.offset):
+            return False
+        inbox.handed_to = message.offset + 1
+        return True
+
     # -- called by the session ---------------------------------------------------------------------------------------
 
     def describe(self) -> ConsumerData:
         """Return what heartbeats report about this consumer."""
         kind = ConsumeType.CONSUME_PASSIVELY
-        return describe_member(self.group, kind, self.settings, self.subscriptions.values())
+        subscriptions = self.subscriptions.values()
+        return describe_member(self.group, kind, self.settings, subscriptions, has_patterns=bool(self.patterns))
 
     def wake(self) -> None:
         """Check again which queues are ours."""
@@ -307,6 +316,11 @@ class PushMember:
     def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Return our position in each queue of a topic."""
         return {queue: inbox.commit_offset for queue, inbox in self.inboxes.items() if queue.topic == topic}
+
+    def note_created(self, topics: list[str]) -> None:
+        """Consume those of the new topics that match."""
+        if self._discovery is not None:
+            self._discovery.note_created(topics)
 
     async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """Continue from the offsets that an operator has set for the group."""

@@ -10,16 +10,15 @@ from dataclasses import replace
 
 from eruca._client.group.balance import Balance, Taken
 from eruca._client.group.changes import QueueChanges
+from eruca._client.group.claims import Claims
 from eruca._client.group.discovery import Discovery
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.offsets import OffsetStore
 from eruca._client.group.pausing import Pauses
 from eruca._client.group.pulling import Puller
 from eruca._client.group.settings import GroupSettings
-from eruca._client.group.starting import StartOffsets
 from eruca._client.group.subscriptions import Subscription, TopicPattern
 from eruca._client.push.concurrent import ConcurrentService
-from eruca._client.push.locking import QueueLocks
 from eruca._client.push.ordered import OrderedService
 from eruca._client.session.session import Session
 from eruca._ground.durations import to_seconds
@@ -54,16 +53,23 @@ class Membership:
         self._settings = settings
         self._service = service
         self._pauses = pauses
-        # Ordered queues that are no longer ours, but whose handler has not ended yet.
-        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._locks = QueueLocks(session, group)
-        self._starts = StartOffsets(session, offsets, settings.start)
+        rebalance, offsets_s = settings.rebalance, to_seconds("Offsets.interval", settings.offsets.interval)
+        self._settle_s_max = to_seconds("Retry.handler_timeout", settings.retry.handler_timeout)
         ordered = isinstance(service, OrderedService)
-        self._is_locked = ordered and not settings.broadcast
+        # Whether a queue is released only when its handlers have ended.
+        self._is_patient = ordered or rebalance.exclusive
+        self._claims = Claims(
+            session,
+            offsets,
+            settings,
+            self.inboxes,
+            is_locked=self._is_patient and not settings.broadcast,
+            is_ordered=ordered,
+            lose=self._lose,
+            on_left=self.wake,
+        )
         flow = replace(settings.flow, span_max=None) if ordered else settings.flow
         self._puller = Puller(session, group, flow, deliver, find_kept=None if settings.broadcast else offsets.read)
-        rebalance, offsets_s = settings.rebalance, to_seconds("Offsets.interval", settings.offsets.interval)
-        lock_s = to_seconds("Rebalance.lock_interval", rebalance.lock_interval)
         self._changes = QueueChanges(rebalance.on_change, session.options.namespace)
         self._balance = Balance(
             session,
@@ -73,17 +79,13 @@ class Membership:
             interval_s=to_seconds("Rebalance.interval", rebalance.interval),
             take=self._take,
             drop=self._let_go,
-            tell=self._changes.tell,
+            tell=self._tell,
+            begin=self._begin,
         )
         self._balance.set_topics(subscriptions)
         self._timers = [Repeating("the commit of offsets", self._commit_newest, lambda: offsets_s)]
         if isinstance(service, ConcurrentService):
             self._timers.append(self._make_expiry(service))
-        self._renewing = Repeating(
-            "the renewal of locks",
-            lambda: self._locks.renew_all(self.inboxes, self._lose),
-            lambda: lock_s,
-        )
 
     # -- coming and going --------------------------------------------------------------------------------------------
 
@@ -95,8 +97,7 @@ class Membership:
         self._balance.start()
         for timer in self._timers:
             timer.start()
-        if self._is_locked:
-            self._renewing.start()
+        self._claims.start()
         await self._balance.wait_settled(self._settings.start_seconds_max)
 
     async def stop(self) -> None:
@@ -110,20 +111,17 @@ class Membership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._service.close(drain_s)
-        if self._leaving:
-            await asyncio.wait(self._leaving.values(), timeout=drain_s)
+        await self._claims.stop_leaving(drain_s)
         await self._changes.tell_last(drain_s)
         # Only now: no other member may have a queue while its handler is running.
-        await self._renewing.stop()
+        await self._claims.stop_renewing()
         try:
             await self.commit()
         except ErucaError as error:
             log.warning("could not commit all offsets, some messages will be delivered again: %s", error)
         for inbox in self.inboxes.values():
             inbox.drop()
-        if self._is_locked:
-            # This includes queues that were being locked when the balance was stopped.
-            await self._locks.unlock(self._locks.asked | self.inboxes.keys())
+        await self._claims.release_all()
         self.inboxes.clear()
         await self.offsets.close()
 
@@ -149,53 +147,54 @@ class Membership:
     # -- queues ------------------------------------------------------------------------------------------------------
 
     async def _take(self, queue: MessageQueue) -> Taken:
-        """Start consuming a queue that is ours now."""
-        if queue in self._leaving:
-            return Taken.HELD
-        try:
-            if self._is_locked and not await self._locks.lock(queue):
-                return Taken.HELD
-            offset = await self._starts.find(queue, self._balance.first_seen.get(queue.topic, frozenset()))
-        except ErucaError as error:
-            self._starts.report(queue, error)
-            if self._is_locked and queue in self._locks.asked:
-                await self._locks.unlock([queue])  # another member may take it before we try again
-            return Taken.FAILED
+        """Take a queue that is ours now."""
+        offset = await self._claims.claim(queue, self._balance.first_seen.get(queue.topic, frozenset()))
+        if isinstance(offset, Taken):
+            return offset
         inbox = Inbox(queue, self._subscriptions[queue.topic], offset)
-        if self._is_locked:
-            self._locks.renew(inbox)
-        else:
-            inbox.locked_until = float("inf")  # no member competes for it
+        self._claims.confirm(inbox)
         inbox.paused = self._pauses.covers(queue)
         self.inboxes[queue] = inbox
-        inbox.task = asyncio.get_running_loop().create_task(self._puller.run(inbox))
         return Taken.OURS
 
-    async def _let_go(self, queue: MessageQueue) -> None:
-        """Release a queue: at once, or, if it is ordered, when its handler has ended."""
+    def _begin(self, queue: MessageQueue) -> None:
+        """Pull a queue that was taken."""
         inbox = self.inboxes.get(queue)
-        if inbox is None or queue in self._leaving:
+        if inbox is not None and not inbox.leaving:  # it may have been lost again since it was taken
+            inbox.task = asyncio.get_running_loop().create_task(self._puller.run(inbox))
+
+    async def _tell(self, assigned: list[MessageQueue], revoked: list[MessageQueue]) -> None:
+        """Report changes. Queues that are released later are reported as revoked then."""
+        await self._changes.tell(assigned, [] if self._is_patient else revoked)
+
+    async def _let_go(self, queue: MessageQueue) -> None:
+        """Release a queue: at once, or, if it is exclusive, when nothing of it is worked on anymore."""
+        inbox = self.inboxes.get(queue)
+        if inbox is None or self._claims.is_leaving(queue):
             return
         if inbox.task is not None:
             inbox.task.cancel()
-        if isinstance(self._service, OrderedService):
-            task = asyncio.get_running_loop().create_task(self._leave_ordered(inbox, self._service))
-            self._leaving[queue] = task
-            task.add_done_callback(lambda _: self._leaving.pop(queue, None))
+        if self._is_patient:
+            self._claims.leave(queue, self._leave(inbox))
             return
         del self.inboxes[queue]
         # Before the commit, so that no handler starts on this queue during the commit.
         inbox.drop()
         await self._commit_one(inbox)
 
-    async def _leave_ordered(self, inbox: Inbox, service: OrderedService) -> None:
-        await service.leave(inbox)
-        await self._commit_one(inbox)
-        inbox.drop()
-        self.inboxes.pop(inbox.queue, None)
-        if self._is_locked:
-            await self._locks.unlock([inbox.queue])
-        self._balance.wake()
+    async def _leave(self, inbox: Inbox) -> None:
+        await self._service.leave(inbox)
+        await self._changes.tell([], [inbox.queue])
+        if not await inbox.wait_until(lambda: inbox.is_settled, self._settle_s_max):
+            log.warning(
+                "%s is released with unsettled messages after %.0f s: they will be delivered again",
+                inbox.queue,
+                self._settle_s_max,
+            )
+        if not inbox.dropped:  # by a reset of the group
+            await self._commit_one(inbox)
+            inbox.drop()
+            self.inboxes.pop(inbox.queue, None)
 
     async def _lose(self, queue: MessageQueue) -> None:
         """Give up a queue that the broker has assigned to another member."""
@@ -205,7 +204,6 @@ class Membership:
             inbox.locked_until = 0.0
             inbox.is_lost = True
         self._balance.owned.get(queue.topic, set()).discard(queue)
-        await self._changes.tell([], [queue])
         await self._let_go(queue)
 
     # -- offsets -----------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from eruca._client.message import Message
 class MessageStream:
     """A queue of messages and a queue of tasks that wait for one."""
 
-    def __init__(self, is_open: Callable[[Message], bool]) -> None:
-        # Tells whether a message may still be handed out. Its queue may belong to another member by now.
-        self._is_open = is_open
+    def __init__(self, hand_out: Callable[[Message], bool]) -> None:
+        # Tells whether a message may still be handed out, just before it is. Its queue may be another member's by now.
+        self._hand_out = hand_out
         self._messages: deque[Message] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -39,7 +39,7 @@ class MessageStream:
         """Return the next message, or None if there is none now. If more are left, the next waiting task is woken."""
         while self._messages:
             message = self._messages.popleft()
-            if self._is_open(message):
+            if self._hand_out(message):
                 if self._messages:
                     self._call_one()
                 return message

@@ -17,6 +17,7 @@ from eruca._wire.bodies import (
     ConsumerIds,
     GroupList,
     HeartbeatData,
+    KVTable,
     LockBody,
     LockedBody,
     MessageQueue,
@@ -41,6 +42,7 @@ from eruca._wire.headers import (
     UpdateConsumerOffsetHeader,
     ViewMessageHeader,
 )
+from eruca._wire.once import ONCE_KEY
 from eruca._wire.record import DamagedRecord, Record, decode_readable, decode_records
 from eruca.errors import ErucaError, NetError, RequestRefused, WireError
 
@@ -142,6 +144,11 @@ class Calls:
         if answer.code != ResponseCode.SUCCESS:
             raise explain_refusal(answer, f"broker {address}")
         return decode_answer(code, answer)
+
+    async def drops_duplicates(self, address: str, timeout_ms: int | None = None) -> bool:
+        """Return whether a broker drops messages that it has stored already, by their marks, as Eruca brokers do."""
+        _, body = await self.ask(address, build_request(RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader()), timeout_ms)
+        return isinstance(body, KVTable) and ONCE_KEY in body.table
 
     # -- clients -----------------------------------------------------------------------------------------------------
 

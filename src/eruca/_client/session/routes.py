@@ -200,13 +200,14 @@ class Routes:
 
     async def refresh_all(self) -> None:
         """Fetch the routes of all topics in use again; those that cannot be fetched stay as they are."""
-        await self._refresh_each({*self._routes, *self._watched})
+        await self.refresh_each({*self._routes, *self._watched})
 
     async def refresh_missing(self) -> None:
         """Fetch the routes of topics that consumers wait for and that did not exist so far."""
-        await self._refresh_each(self.list_missing())
+        await self.refresh_each(self.list_missing())
 
-    async def _refresh_each(self, topics: Iterable[str]) -> None:
+    async def refresh_each(self, topics: Iterable[str]) -> None:
+        """Fetch the routes of these topics again; failures are logged."""
         for topic in topics:
             try:
                 known = self._routes.get(topic)

@@ -38,6 +38,7 @@ from eruca._wire.bodies import (
     MessageQueue,
     ProducerData,
     ResetOffsetBody,
+    TopicList,
 )
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import CheckTransactionHeader, PushReplyHeader
@@ -93,6 +94,9 @@ class ConsumerMember(Protocol):
 
     def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Return its offsets in a topic."""
+
+    def note_created(self, topics: list[str]) -> None:
+        """Consume topics that a broker has just created, if it subscribes to topics by pattern."""
 
 
 class Session:
@@ -416,6 +420,7 @@ class Session:
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._on_running_info_asked,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._on_consume_directly,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._on_reply,
+            RequestCode.TOPICS_CREATED: self._on_topics_created,
         }
         for code, handler in handlers.items():
             table.add(code, handler)
@@ -424,6 +429,12 @@ class Session:
         consumer = self.consumers.get(request.header.consumer_group)
         if consumer is not None:
             consumer.wake()
+
+    def _on_topics_created(self, request: Request) -> None:
+        body: TopicList | None = request.body
+        if body is not None:
+            for consumer in self.consumers.values():
+                consumer.note_created(body.topic_list)
 
     def _on_transaction_check(self, request: Request) -> None:
         record: Record | None = request.body

@@ -118,6 +118,8 @@ class PlainConsumer(RunningClient[AsyncConsumer]):
             return False
         finally:
             self._fetching -= 1
-        if not self._fetching:  # otherwise the rest is for threads that wait or were just woken
+        # Otherwise the rest is for threads that wait or were just woken. An exclusive queue is released only when what
+        # was handed out is settled, so nothing of it may lie here.
+        if not self._fetching and not self._twin._member.settings.rebalance.exclusive:
             self._ahead.extend(self._twin._member.stream.take_rest(_AHEAD_MAX))
         return True

@@ -32,8 +32,8 @@ class ScheduledPull(PlainScheduledPull):
     >>> scheduled.run()
 
     There is at most one call at a time for a queue. An exception is logged, and the next call still follows after the
-    delay. When a queue moves to another member, its calls stop, but a running call may finish. Plain functions run in
-    `threads` threads.
+    delay. When a queue moves to another member, its calls stop, but a running call may finish; with
+    `Rebalance(exclusive=True)` the other member waits for it. Plain functions run in `threads` threads.
 
     A plain `Rebalance(on_change=...)` is called in a thread and may block.
     """

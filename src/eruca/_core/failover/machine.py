@@ -19,11 +19,10 @@ from eruca._core.failover.ballot import (
     is_outdated,
     judge_founding,
     keep_living,
-    list_published,
-    rank,
 )
 from eruca._core.failover.insync import InSync
 from eruca._core.failover.rules import Identity, Rules
+from eruca._core.failover.turn import Turn
 from eruca._core.failover.view import (
     FOUNDING,
     Acknowledge,
@@ -100,11 +99,7 @@ class Failover:
         # While this member is the master: the revision of `master`, and the set its claim wrote.
         self._master_revision = 0
         self._claimed: StateEntry | None = None
-        # The current election: the revision of `state`, when it began for us, when every member had published, and
-        # the revisions of the keys that rank before ours.
-        self._round: tuple[int, float] | None = None
-        self._ready_at: float | None = None
-        self._ahead: frozenset[int] = frozenset()
+        self._turn = Turn(identity.member, rules)
         self._needed: frozenset[int] | None = None
         # Messages logged since the last real change of phase.
         self._told: set[str] = set()
@@ -249,7 +244,8 @@ class Failover:
         self._tell("etcd has lost its data", is_warning=True)
         if self.phase in (Phase.RISING, Phase.LEADING):
             self._fence("etcd has lost its data")
-        self.view, self._published, self._round = view, 0, None
+        self.view, self._published = view, 0
+        self._turn.end()
         self._lose_lease()
 
     # -- deciding ----------------------------------------------------------------------------------------------------
@@ -313,7 +309,7 @@ class Failover:
             elif self.phase is Phase.WAITING:
                 self._elect(view)
             return
-        self._round = None
+        self._turn.end()
         self._forced_until = _NEVER
         if master.member == self._me.member or (not master.is_readable and master.lease == self._lease):
             self._meet_self(view, master)
@@ -384,31 +380,9 @@ class Failover:
                 "replaced? Waiting for another member; `eruca cluster promote --force` promotes this one as it is",
                 is_warning=True,
             )
-        elif self._is_my_turn(view, state) and self._now >= self._hold_until:
+        elif self._turn.is_mine(view, state, self._now) and self._now >= self._hold_until:
             kept = keep_living(view, state, self._me.member, self._required)
             self._claim(view, kept, find_revisions(view, state))
-
-    def _is_my_turn(self, view: View, state: StateEntry) -> bool:
-        if self._round is None or self._round[0] != state.revision:
-            self._round, self._ready_at, self._ahead = (state.revision, self._now), None, frozenset()
-        published = list_published(view, state)
-        if self._ready_at is None:
-            missing = state.in_sync - {member.member for member in published}
-            # Members that saw the last master vanish know who is alive; members that all just started do not.
-            are_cold = all(member.is_cold for member in published)
-            waits_for = missing if are_cold else missing & view.members.keys()
-            patience = self._rules.cold_s if are_cold else self._rules.election_s
-            if waits_for and self._now < self._round[1] + patience:
-                return False
-            self._ready_at = self._now
-        candidates = rank(published, state)
-        before = candidates[: candidates.index(self._me.member)]
-        ahead = frozenset(view.members[member].revision for member in before)
-        if ahead - self._ahead:
-            # A member that published late, or again because its lease had expired, gets the same time to claim.
-            self._ready_at = self._now
-        self._ahead = ahead
-        return self._now >= self._ready_at + len(before) * self._rules.takeover_s
 
     def _found(self, view: View, own: MemberEntry) -> None:
         """There is no state: no master was ever elected, or etcd lost its data."""
@@ -416,10 +390,9 @@ class Failover:
         if not any(m.seen or m.epoch for m in members) and not self._me.is_founder:
             self._tell_once("there was no master yet: waiting for the member that is configured as the master")
             return
-        if self._round is None or self._round[0] != 0:
-            self._round = (0, self._now)
+        began = self._turn.begin(0, self._now)
         # Positions are only comparable when no log grows anymore.
-        if self._now < self._round[1] + self._rules.election_s or any(m.round != FOUNDING for m in members):
+        if self._now < began + self._rules.election_s or any(m.round != FOUNDING for m in members):
             return
         if not any(m.seen or m.epoch for m in members):
             self._claim(view, frozenset({self._me.member}), ())
@@ -446,7 +419,8 @@ class Failover:
         self._told.clear()
         self.epoch = epoch
         self._is_cold, self._forced_until = False, _NEVER
-        self._round = self._following = None
+        self._following = None
+        self._turn.end()
         self._master_revision = revision
         self._claimed = StateEntry(epoch, in_sync, state_revision)
         self._ticket += 1

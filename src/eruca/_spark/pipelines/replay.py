@@ -23,11 +23,7 @@ from eruca._spark.pipelines.archive.plan import make_access_options
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
 from eruca._spark.pipelines.summary import JobSummary
 from eruca._spark.pipelines.tracking import track_job
-from eruca._wire.bodies import KVTable
-from eruca._wire.codes import RequestCode
-from eruca._wire.headers import EmptyHeader
 from eruca._wire.names import DLQ_PREFIX
-from eruca._wire.once import ONCE_KEY
 from eruca._wire.properties import ERUCA_ONCE, RESERVED, RETRY_TOPIC
 from eruca.errors import ConfigError, RequestRefused
 
@@ -53,7 +49,7 @@ class ReplayOptions:
     tags: Sequence[str] = ()
     # Replay the dead letters of this group instead of a topic.
     dead_letters_of: str = ""
-    # At most this many messages per second; 0 is no limit.
+    # At most this many messages per second; 0 is unlimited.
     rate: float = 0
     # Number of sending tasks; with more than one, messages are ordered by queue, not by time.
     parallel: int = 1
@@ -199,13 +195,10 @@ def _keeps_marks(access: Access) -> bool:
     async def ask() -> bool:
         for address in (await cluster.admin.connection.list_masters()).values():
             try:
-                _, body = await cluster.admin.connection.ask(
-                    address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader()
-                )
+                if not await cluster.admin.connection.calls.drops_duplicates(address):
+                    return False
             except RequestRefused:
                 return False  # Java brokers do this in their first seconds
-            if not isinstance(body, KVTable) or ONCE_KEY not in body.table:
-                return False
         return True
 
     with Cluster(access) as cluster:

@@ -25,6 +25,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -38,10 +39,9 @@ from eruca._spark.cluster import RETRIES, Cluster
 from eruca._spark.sink.encoding import Request, RowPacker
 from eruca._spark.sink.options import SinkOptions, check_columns, wants_timer
 from eruca._spark.worker import prepare_worker
-from eruca._wire.bodies import KVTable, MessageQueue
+from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import RequestCode, ResponseCode
-from eruca._wire.headers import EmptyHeader
-from eruca._wire.once import ONCE_GROUP, ONCE_KEY
+from eruca._wire.once import ONCE_GROUP
 from eruca._wire.properties import WAIT
 from eruca.errors import ConfigError, ErucaError, NetError, NoRoute, RequestRefused, SendFailed, WireError
 
@@ -127,13 +127,7 @@ def _refuse_java(
     else:
         masters = cluster.run(cluster.insist(cluster.admin.connection.list_masters))
     for name, address in sorted(masters.items()):
-
-        async def ask(address: str = address) -> object:
-            _, body = await cluster.admin.connection.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
-            return body
-
-        body = cluster.run(cluster.insist(ask))
-        if not isinstance(body, KVTable) or ONCE_KEY not in body.table:
+        if not cluster.run(cluster.insist(partial(cluster.admin.connection.calls.drops_duplicates, address))):
             raise ConfigError(
                 f"{what} needs Eruca brokers: only an Eruca broker {ability}, and {name} at {address} is not one",
                 hint=hint,

@@ -27,7 +27,7 @@ _NEW_WEIGHT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """The limits of a micro-batch; None is no limit."""
+    """The limits of a micro-batch; None is unlimited."""
 
     rows_max: int | None = None
     bytes_max: int | None = None

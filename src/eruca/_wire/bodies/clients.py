@@ -93,6 +93,8 @@ class ConsumerData(JsonBody, kw_only=True):
 
     consume_from_where: _AnyFromWhere = kept(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
     consume_type: _AnyType = kept(ConsumeType.CONSUME_PASSIVELY)
+    # Eruca's own: the broker is to tell this client which topics are created (90104). Others ignore it.
+    eruca_new_topics: bool | None = None
     group_name: str
     message_model: _AnyModel = kept(MessageModel.CLUSTERING)
     subscription_data_set: list[SubscriptionData] = kept_list()

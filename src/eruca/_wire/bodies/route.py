@@ -65,7 +65,7 @@ class ClusterInfo(JsonBody, kw_only=True):
 
 
 class TopicList(JsonBody, kw_only=True):
-    """Names of topics (answer to 206, 224, 304, 305, 311, 312, 313)."""
+    """Names of topics (answer to 206, 224, 304, 305, 311, 312, 313; 90104)."""
 
     broker_addr: str | None = None
     topic_list: list[str] = kept_list()

@@ -19,9 +19,9 @@ from eruca._ground.clock import SystemClock
 from eruca._ground.config import FlushMode
 from eruca._store.background import StoreBackground
 from eruca._store.messagestore import MessageStore, open_store
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import SimulatedDisk
 from eruca._wire.codes import ResponseCode
-from eruca.testing import VirtualClock
 from tests.unit.store.samples import ROOT, make_disk, make_message, make_options, wait_for
 
 NEVER_MS = 10**9

@@ -8,7 +8,7 @@ from eruca._broker.options import BrokerOptions
 from eruca._broker.replication.acknowledging import Gate
 from eruca._broker.replication.masteraddress import NOWHERE, MasterAddress
 from eruca._broker.standing import Standing
-from eruca.testing import VirtualClock
+from eruca._testing.clock import VirtualClock
 
 
 def test_the_gate_is_open_while_the_lease_lives() -> None:

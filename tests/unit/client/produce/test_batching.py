@@ -11,6 +11,7 @@ from eruca._client.produce.batching import build_batches
 from eruca._client.produce.outgoing import Outgoing
 from eruca._client.produce.sending import Parcel
 from eruca._ground.limits import HEADER_BYTES_MAX, SENT_BATCH_MESSAGES_MAX
+from eruca._testing.clock import VirtualClock
 from eruca._wire.batch import decode_batch
 from eruca._wire.codes import RequestCode
 from eruca._wire.frame import encode_command, make_request
@@ -18,7 +19,6 @@ from eruca._wire.headers import SendMessageAnswerHeader
 from eruca._wire.ids import UniqueIds
 from eruca._wire.properties import parse_properties
 from eruca.errors import MessageIllegal
-from eruca.testing import VirtualClock
 
 
 def build(messages: list[Outgoing], bytes_max: int = 4 << 20, topic: str = "T", **more: Any) -> list[Parcel]:

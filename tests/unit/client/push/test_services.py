@@ -337,6 +337,53 @@ async def test_what_is_dropped_counts_for_nothing() -> None:
     await service.close(1.0)
 
 
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_leaving_a_queue_waits_for_its_handlers_and_takes_nothing_for_done(is_plain: bool) -> None:
+    begun, end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    seen: list[int] = []
+
+    def handle_here(message: Message) -> None:
+        seen.append(message.offset)
+        loop.call_soon_threadsafe(begun.set)
+        end.wait(SECONDS_MAX)
+
+    async def handle(message: Message) -> None:
+        await asyncio.to_thread(handle_here, message)
+
+    service = make_concurrent(handle_here if is_plain else handle, NotedRedelivery(), concurrency=1)
+    inbox, other = make_inbox(), make_inbox(1)
+    put(service, inbox, make_records(*range(3)))
+    put(service, other, make_records(10))
+    await begun.wait()
+    leaving = loop.create_task(service.leave(inbox))
+    await wait_for(lambda: inbox.leaving)
+    assert not leaving.done()
+    end.set()
+    await leaving
+    assert (inbox.commit_offset, inbox.running, inbox.dropped) == (1, {}, False)
+    await wait_for(lambda: other.commit_offset == 11)
+    put(service, inbox, make_records(3))  # it was on its way
+    await service.close(SECONDS_MAX)
+    assert seen == [0, 10]
+    assert inbox.commit_offset == 1
+
+
+async def test_a_queue_is_left_although_a_handler_takes_too_long(caplog: pytest.LogCaptureFixture) -> None:
+    begun = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    service, inbox = make_concurrent(handle, NotedRedelivery(), timeout_s=0.05), make_inbox()
+    put(service, inbox, make_records(0))
+    await begun.wait()
+    await service.leave(inbox)
+    assert "is released while a handler works on it" in caplog.text
+    await service.close(0.0)
+
+
 async def test_closing_waits_for_what_began_and_begins_nothing() -> None:
     gate = asyncio.Event()
     ended: list[int] = []

@@ -15,13 +15,13 @@ from eruca._ground.clock import SystemClock
 from eruca._spark.sink import encoding as sinkencoding
 from eruca._spark.sink.encoding import Request, RowPacker, UniqueIdBlocks, split_batch
 from eruca._spark.sink.options import SinkOptions
+from eruca._testing.clock import VirtualClock
 from eruca._wire.batch import decode_batch
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.compression import decompress
 from eruca._wire.ids import UniqueIds, decode_unique_id
 from eruca._wire.properties import parse_properties
 from eruca.errors import MessageIllegal
-from eruca.testing import VirtualClock
 
 QUEUES = tuple(MessageQueue("broker-a", number, "orders") for number in range(4))
 TIME = pa.timestamp("us", tz="UTC")

@@ -10,9 +10,9 @@ import pytest
 from eruca._client.session.routes import Route
 from eruca._spark.offsets import Offsets
 from eruca._spark.source.queuewatch import FRESH_MS, QueueWatch, Subscribed
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConnectFailed, NetError
-from eruca.testing import VirtualClock
 
 A0, A1 = MessageQueue("broker-a", 0, "orders"), MessageQueue("broker-a", 1, "orders")
 B0 = MessageQueue("broker-b", 0, "orders")

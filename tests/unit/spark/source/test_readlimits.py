@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from eruca._spark.source.readlimits import RECORD_BYTES_GUESS, Patience, ReadLimits, RecordSizes, share_out
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import MessageQueue
-from eruca.testing import VirtualClock
 
 
 def queue(number: int) -> MessageQueue:

@@ -15,9 +15,9 @@ from eruca._spark.columns import MESSAGE_COLUMNS
 from eruca._spark.offsets import Offsets, decode_offsets, encode_offsets
 from eruca._spark.source.options import read_options
 from eruca._spark.source.stream import StreamPlanner, TopicStreamReader
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConnectFailed, OffsetLost
-from eruca.testing import VirtualClock
 
 Q0, Q1, Q2 = (MessageQueue("broker-a", number, "orders") for number in range(3))
 OPTIONS = {"nameServer": "127.0.0.1:1", "subscribe": "orders"}

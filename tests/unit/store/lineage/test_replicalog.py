@@ -13,11 +13,11 @@ from eruca._store.messagestore import MessageStore, open_store
 from eruca._store.queues.dispatch import Grown
 from eruca._store.reading.slices import ReadStatus
 from eruca._store.retention import Retention
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import CrashMode, Fault
 from eruca._wire.record import decode_record, encode_record
 from eruca._wire.sysflag import TRANSACTION_PREPARED
 from eruca.errors import ReplicaCorrupt, StoreError, StoreFull, StoreReadOnly
-from eruca.testing import VirtualClock
 from tests.retaining import retain
 from tests.unit.store.replicas import copy_log, expect_same, expect_sound, make_master, make_slave, read_log
 from tests.unit.store.samples import (

@@ -11,12 +11,12 @@ import pytest
 
 from eruca._store.lineage.replicalog import ReplicaLog
 from eruca._store.messagestore import MessageStore, open_store
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import CrashMode, Fault, SimulatedDisk
 from eruca._wire.epoch import Epoch
 from eruca._wire.names import TIMER_TOPIC
 from eruca._wire.record import decode_record
 from eruca.errors import StoreError
-from eruca.testing import VirtualClock
 from tests.crash.world import PowerCut
 from tests.unit.store.replicas import copy_log, expect_same, expect_sound, fill, make_master, make_slave, read_log
 from tests.unit.store.samples import (

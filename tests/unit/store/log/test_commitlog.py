@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from eruca._store.filesystem import FileSystem
 from eruca._store.log import commitlog
 from eruca._store.log.commitlog import PREFAULT_BYTES, CommitLog
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import Fault, SimulatedDisk
 from eruca._wire.record import BLANK_BYTES
 from eruca.errors import StoreFull, StoreIOError
-from eruca.testing import VirtualClock
 from tests.unit.store.samples import ROOT, SEGMENT_BYTES, make_disk, make_options, view_log
 
 DIRECTORY = ROOT / "commitlog"

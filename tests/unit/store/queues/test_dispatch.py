@@ -14,13 +14,13 @@ from eruca._store.queues.consumequeue import FILLER_SIZE, Entry
 from eruca._store.queues.dispatch import Dispatch, has_queue_entry
 from eruca._store.queues.index import Index
 from eruca._store.queues.queues import Queues
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import SimulatedDisk
 from eruca._wire.digest import index_prefix
 from eruca._wire.javahash import java_hash
 from eruca._wire.names import SCHEDULE_TOPIC
 from eruca._wire.properties import encode_properties
 from eruca._wire.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from eruca.testing import VirtualClock
 from tests.unit.store.samples import ROOT, make_disk
 
 LEVELS = parse_delay_levels(StoreOptions().delay_levels)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from eruca._store.queues.index import Index
 from eruca._store.queues.indexfile import ENTRY, HEADER, SLOT, file_bytes
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import Fault, SimulatedDisk
 from eruca._wire.javahash import index_key_hash
 from eruca.errors import StoreFull, StoreIOError, StoreLayoutError
-from eruca.testing import VirtualClock
 from tests.unit.store.samples import ROOT, make_disk
 
 DIRECTORY = ROOT / "index"

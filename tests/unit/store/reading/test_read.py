@@ -19,9 +19,9 @@ from eruca._store.reading.slices import (
     read_queue,
     read_store_time,
 )
+from eruca._testing.clock import VirtualClock
 from eruca._wire.javahash import java_hash
 from eruca._wire.record import decode_record
-from eruca.testing import VirtualClock
 from tests.unit.store.samples import get_queue, make_disk, make_message, open_small, sized_message
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from eruca._store.messagestore import MessageStore
 from eruca._store.reading.slices import ReadBounds
+from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import SimulatedDisk
 from eruca._testing.faults.image import FileImage
 from eruca._wire.record import decode_record
-from eruca.testing import VirtualClock
 from tests.unit.store.samples import ROOT, get_queue, make_disk, make_message, open_small
 
 MESSAGES = 200

@@ -21,9 +21,11 @@ LOCK_S = 30.0
 class QueueLocks:
     """The locks of one consumer."""
 
-    def __init__(self, session: Session, group: str) -> None:
+    def __init__(self, session: Session, group: str, *, gives_up: bool) -> None:
         self._session = session
         self._group = group
+        # Whether a queue whose lock was not confirmed for too long is given up; ordered queues only pause.
+        self._gives_up = gives_up
         # What the broker may have locked for us, even if nobody waited for its answer.
         self.asked: set[MessageQueue] = set()
         # Lock requests in flight. A broker with several threads may process an unlock before an earlier lock. So an
@@ -77,7 +79,7 @@ class QueueLocks:
     async def renew_all(
         self, inboxes: Mapping[MessageQueue, Inbox], lose: Callable[[MessageQueue], Awaitable[None]]
     ) -> None:
-        """Renew the locks of all queues; `lose` is called with each queue that another member has now."""
+        """Renew the locks of all queues; `lose` is called with each queue that another member has or may have now."""
         for broker, mine in _by_broker(inboxes).items():
             try:
                 await self._renew_at(broker, mine, inboxes, lose)
@@ -92,21 +94,23 @@ class QueueLocks:
         lose: Callable[[MessageQueue], Awaitable[None]],
     ) -> None:
         address = self._session.routes.find_address(broker, only_this=True)
-        if address is None:
-            return  # without the broker no other member gets the lock either; ours expires
+        got: set[MessageQueue] | None = None
         try:
-            got = await self._ask(address, mine)
+            if address is not None:  # without the broker no other member gets the lock either; ours expires
+                got = await self._ask(address, mine)
         except ErucaError as error:
             self._session.outages.report(
-                log, address, error, "locks of broker %s could not be renewed: %s", broker, error
+                log, address or broker, error, "locks of broker %s could not be renewed: %s", broker, error
             )
-            return
+        now = asyncio.get_running_loop().time()
         for queue in mine:
             inbox = inboxes.get(queue)
-            if queue not in got:
-                await lose(queue)
-            elif inbox is not None:
+            if inbox is None:
+                continue
+            if got is not None and queue in got:
                 self.renew(inbox)
+            elif got is not None or (self._gives_up and inbox.locked_until < now):
+                await lose(queue)
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
