@@ -64,7 +64,6 @@ AWKWARD = (
     r"\beach goes over\b",
     r"a flag goes over",
     r"run java's `?mqadmin",
-    r"\beruca admin\b",
     r"\bin earnest\b",
     r"\bwhat all would be\b",
     r"\banother thing than was meant\b",

@@ -5,7 +5,8 @@
 
 A block with `await` at its top runs in one event loop that all such blocks share; names stay from block to block. What
 a block prints must be what the fence behind it, one without a language, says. One that is marked `endless` is ended
-when it has printed that much. The mark `counted` is for `test_comparison.py`.
+when it has printed that much. The mark `counted` is for `test_comparison.py`. A block of `sh` that is marked `run` has
+one `eruca` command in each line, all of which must succeed; what they print is not compared.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ast
 import asyncio
 import inspect
 import re
+import shlex
 import sys
 import threading
 import time
@@ -23,7 +25,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from click.testing import CliRunner
+
 from eruca import Producer
+from eruca._cli.main import main as main_command
 from eruca.testing import EmbeddedBroker
 from tests.clients.stage import create_topic
 from tests.patience import PATIENCE_S
@@ -47,6 +52,7 @@ class Block:
     endless: bool
     printed: tuple[str, ...]
     counted: bool = False
+    commands: bool = False
 
 
 def read_blocks(page: Path) -> list[Block]:
@@ -56,14 +62,14 @@ def read_blocks(page: Path) -> list[Block]:
     found = []
     for number, fence in enumerate(fences):
         language, *marks = fence["info"].split() or [""]
-        if language != "python":
+        if language != "python" and [language, *marks] != ["sh", "run"]:
             continue
         printed: tuple[str, ...] = ()
         after = fences[number + 1] if number + 1 < len(fences) else None
         if after is not None and not after["info"] and not text[fence.end() : after.start()].strip():
             printed = tuple(after["text"].splitlines())
         line = text.count("\n", 0, fence.start()) + 2
-        found.append(Block(line, fence["text"], "endless" in marks, printed, "counted" in marks))
+        found.append(Block(line, fence["text"], "endless" in marks, printed, "counted" in marks, language == "sh"))
     return found
 
 
@@ -91,6 +97,9 @@ class Reader:
     def run(self, block: Block) -> None:
         """Run one block. Raises what it raises, and AssertionError when it prints something else."""
         self._printed.clear()
+        if block.commands:
+            self._run_commands(block)
+            return
         text = "\n" * (block.line - 1) + block.text.replace(NAMESERVER, self._nameserver)
         code = compile(text, self._page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         if code.co_flags & inspect.CO_COROUTINE:
@@ -100,6 +109,11 @@ class Reader:
         else:
             exec(code, self._names)
         assert tuple(self._printed) == block.printed, f"line {block.line} printed {self._printed}"
+
+    def _run_commands(self, block: Block) -> None:
+        for line in block.text.replace(NAMESERVER, self._nameserver).splitlines():
+            result = CliRunner().invoke(main_command, shlex.split(line)[1:])
+            assert result.exit_code == 0, f"{line}\n{result.output}{result.exception!r}"
 
     async def _run_async(self, block: Block, code: CodeType) -> None:
         work = eval(code, self._names)

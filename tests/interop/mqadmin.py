@@ -1,4 +1,4 @@
-"""Running the official `mqadmin` on two systems with the same content, and comparing what it prints field by field.
+"""Running the official `mqadmin` and `eruca admin` on two systems with the same content, and comparing what they print.
 
 What a command prints is cut into fields: cells of tables under their headings, `key : value` pairs, JSON, the fields of
 a message, otherwise words.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from eruca._cli.main import main
 from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.interop.javapeer import JavaProgram
 
@@ -25,11 +28,24 @@ VOLATILE = (
     # An offset id is address, port and position: only the port is another.
     (re.compile(r"\b7F000001[0-9A-F]{8}(?=[0-9A-F]{16}\b)"), "BROKER-"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d(?:[,:]\d{3})?"), "TIME"),
+    (re.compile(r"\b20\d{12}(?:\d{3})?\b"), "TIME"),
+    # Where a Java object is in memory.
+    (re.compile(r"@[0-9a-f]{5,8}\b"), "@OBJECT"),
+    (re.compile(r"\$\$Lambda\S+"), "$$Lambda"),
     # Milliseconds; a number, so that JSON stays JSON.
     (re.compile(r"\b1[6-9]\d{11}\b"), "1600000000000"),
     # Where a client connected from.
     (re.compile(r"/?\b127\.0\.0\.1:\d+"), "PEER"),
 )
+
+
+# What Java prints behind another thing without a new line.
+_GLUED = re.compile(
+    r"(?<=[^\n])(?=create topic to |TopicConfig \[|MessageTrack \[|SendResult \[|account's accesskey|WARN: Diff)"
+)
+
+JAVA, OURS = "ByJava", "ByOurs"
+TOOLS = (JAVA, OURS)
 
 
 @dataclass(frozen=True)
@@ -42,19 +58,42 @@ class Ask:
     unordered: bool = False
     # Only the names of the fields are compared, for the reason given.
     names_only: str = ""
-    # Names of fields that Eruca may have in addition.
-    more: Container[str] = ()
-    # Neither has anything to say.
+    # Eruca has fields that Java does not have.
+    more: bool = False
+    # Java's tool has nothing to say, though it does not fail; ours says that there is nothing.
     silent: bool = False
     # Both are asked again until their answer has this; for what a broker samples from time to time.
-    until: Mapping[str, str] = field(default_factory=dict)
+    awaited: Mapping[str, str] = field(default_factory=dict)
     # The answer is in this file below {home}, as JSON.
     file: str = ""
+    # It prepares what follows, and its answer is not compared.
+    setup: bool = False
+    # What is compared instead of the fields.
+    digest: Callable[[list[Any]], list[Any]] | None = None
+    # Only rows with these fields are compared.
+    only: Mapping[str, str] = field(default_factory=dict)
+    # The command of Java goes on for ever, and is stopped when it has printed this; ours gets these words.
+    stop_at: str = ""
+    ours: str = ""
+    # Ours refuses, for the reason given.
+    refused: str = ""
+    # Eruca reports a failure in other words than Java's broker, for the reason given.
+    own_words: str = ""
 
     @property
     def command(self) -> str:
         """The name of the command."""
         return self.line.split()[0]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a tool answered."""
+
+    fields: list[Any]
+    failed: bool
+    # What Java's tool says about a failure; the same on both systems.
+    said: tuple[str, ...] = ()
 
 
 # --- from text to fields ----------------------------------------------------------------------------------------
@@ -67,7 +106,7 @@ def parse_fields(text: str) -> list[Any]:
         return [json.loads(re.sub(r"([{,]\s*)(-?\d+):", r'\1"\2":', text))]
     items: list[Any] = []
     columns: list[str] = []
-    for line in text.splitlines():
+    for line in _GLUED.sub("\n", text).splitlines():
         if line.startswith("#"):
             columns = [name.strip() for name in line.split("#")[1:]]
             items.append(columns)
@@ -81,8 +120,13 @@ def parse_fields(text: str) -> list[Any]:
             if len(cells) == len(columns):
                 items.append(dict(zip(columns, cells, strict=True)))
             else:
-                items.append({pair[1]: pair[2]} if pair else cells)
+                items.append({pair[1]: _split_map(pair[2])} if pair else cells)
     return items
+
+
+def _split_map(text: str) -> str | list[str]:
+    """The parts of a Java map, whose order is that of its hash table; other texts as they are."""
+    return sorted(text[1:-1].split(", ")) if re.fullmatch(r"\{.*=.*\}", text) else text
 
 
 def _parse_object(line: str) -> dict[str, Any]:
@@ -105,8 +149,8 @@ def hide_fields(item: Any, hidden: Mapping[str, str]) -> Any:
 def list_names(items: list[Any]) -> list[str]:
     """The sorted names of the fields, without what they say."""
     names = (name for item in items for name in (item if isinstance(item, dict) else [" ".join(map(str, item))]))
-    # One name ends with a path of the store.
-    return sorted(re.sub(r"HOME\S*", "PATH", name) for name in names)
+    # One name ends with a path of the store. With a cluster the line is words, the value among them.
+    return sorted(re.sub(r"HOME\S*", "PATH", name.partition(" : ")[0]) for name in names)
 
 
 # --- two systems with the same content ----------------------------------------------------------------------------
@@ -115,47 +159,79 @@ def list_names(items: list[Any]) -> list[str]:
 class Side:
     """One of the two systems, as commands see it."""
 
-    def __init__(self, program: JavaProgram, cluster: Cluster, home: Path) -> None:
+    def __init__(
+        self, program: JavaProgram, cluster: Cluster, home: Path, *, tools_file: Path | None = None, **words: str
+    ) -> None:
         self._program = program
         self._cluster = cluster
+        self._tools_file = tools_file
         self._words = {"broker": cluster.broker, "names": cluster.name_server, "name": BROKER_NAME, "home": str(home)}
-        request = {"do": "build", "kind": cluster.kind, "nameServer": cluster.name_server}
-        (ids,) = program.ask(request | {"address": cluster.broker, "broker": BROKER_NAME}, seconds=120)
-        self._words |= {label.removesuffix(f"-{cluster.kind}"): name for label, name in ids.items()}
+        self._words |= words
 
-    def wait_for_answer(self, ask: Ask) -> dict[str, Any]:
-        """The answer; when something is awaited, the first that has it."""
+    @property
+    def kind(self) -> str:
+        """Of which kind the system is."""
+        return self._cluster.kind
+
+    def build(self, what: str = "build") -> None:
+        """Make the content that commands are asked about; with `trace`, a message whose producer traces it."""
+        request = {"do": what, "kind": self.kind, "nameServer": self._cluster.name_server}
+        (ids,) = self._program.ask(request | {"address": self._cluster.broker, "broker": BROKER_NAME}, seconds=120)
+        self._words |= {label.removesuffix(f"-{self.kind}"): name for label, name in ids.items()}
+
+    def answer(self, ask: Ask, tool: str) -> Answer:
+        """The answer of a tool; when something is awaited, the first that has it."""
         deadline = time.monotonic() + SAMPLE_SECONDS_MAX
         while True:
-            answer = self.answer(ask)
-            rows = [item for item in answer["fields"] if isinstance(item, dict)]
-            if not ask.until or any(ask.until.items() <= row.items() for row in rows):
+            answer = self._answer(ask, tool)
+            rows = [item for item in answer.fields if isinstance(item, dict)]
+            if not ask.awaited or any(ask.awaited.items() <= row.items() for row in rows):
                 return answer
-            assert time.monotonic() < deadline, f"{self._cluster.kind} still says {answer} to {ask.line}"
+            assert time.monotonic() < deadline, f"{tool} on {self.kind} still says {answer} to {ask.line}"
 
-    def answer(self, ask: Ask) -> dict[str, Any]:
+    def _answer(self, ask: Ask, tool: str) -> Answer:
         """Run a command and give the fields of its answer, without what always differs."""
-        arguments = [word.format_map(self._words) for word in ask.line.split()]
-        (row,) = self._program.ask({"do": "run", "nameServer": self._cluster.name_server, "arguments": arguments})
-        text = Path(self._words["home"], ask.file).read_text("utf-8") if ask.file else row["out"]
-        items = parse_fields(self._hide(text))
-        if ask.names_only:
-            items = [name for name in list_names(items)]
-        else:
-            items = [item for item in items if not _is_idle_retry(item)]
-            items = [hide_fields(item, ask.differs) for item in items]
-            if ask.unordered:
-                items.sort(key=lambda item: json.dumps(item, sort_keys=True))
-        errors = self._hide(row["err"]).splitlines()
-        return {
-            "fields": items,
-            "error": [self._hide(row["error"])] if row.get("error") else [],
-            "complaint": errors[:1],
-        }
+        words = self._words | {"by": tool}
+        arguments = [word.format_map(words) for word in ask.line.split()]
+        run = self._run_java if tool == JAVA else self._run_ours
+        out, said = run(ask, arguments)
+        failed = bool(said)
+        text = Path(self._words["home"], ask.file).read_text("utf-8") if ask.file else out
+        items = self._choose_items(ask, parse_fields(self._hide(text, tool)))
+        return Answer(items, failed, tuple(self._hide(line, tool) for line in said))
 
-    def _hide(self, text: str) -> str:
+    def _run_java(self, ask: Ask, arguments: Sequence[str]) -> tuple[str, list[str]]:
+        request = {"do": "run", "nameServer": self._cluster.name_server, "arguments": arguments}
+        request |= {"tools": str(self._tools_file)} if self._tools_file else {}
+        (row,) = self._program.ask(request | ({"until": ask.stop_at} if ask.stop_at else {}))
+        return row["out"], [*row["err"].splitlines()[:1], *([row["error"]] if row.get("error") else [])]
+
+    def _run_ours(self, ask: Ask, arguments: Sequence[str]) -> tuple[str, list[str]]:
+        before = ["-n", self._cluster.name_server]
+        before += ["--account", str(self._tools_file)] if self._tools_file else []
+        result = CliRunner().invoke(main, ["admin", *before, *arguments, *ask.ours.split()])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.stdout, [result.stderr] if result.exit_code else []
+
+    def _choose_items(self, ask: Ask, items: list[Any]) -> list[Any]:
+        if ask.names_only:
+            return list(list_names(items))
+        items = [item for item in items if not _is_idle_retry(item)]
+        if ask.only:
+            items = [item for item in items if isinstance(item, dict) and ask.only.items() <= item.items()]
+        items = [hide_fields(item, ask.differs) for item in items]
+        if ask.digest is not None:
+            items = ask.digest(items)
+        if ask.unordered:
+            items.sort(key=lambda item: json.dumps(item, sort_keys=True))
+        return items
+
+    def _hide(self, text: str, tool: str) -> str:
         text = text.replace(self._cluster.broker, "BROKER").replace(self._cluster.name_server, "NAMESERVER")
-        text = text.replace(self._words["home"], "HOME").replace(f"-{self._cluster.kind}", "-KIND")
+        if "accounts" in self._words:
+            text = text.replace(self._words["accounts"], "ACCOUNTS")
+        text = text.replace(self._words["home"], "HOME").replace(f"-{self.kind}", "-KIND").replace(tool, "")
         for pattern, mark in VOLATILE:
             text = pattern.sub(mark, text)
         return text
@@ -169,31 +245,53 @@ def _is_idle_retry(item: Any) -> bool:
 # --- comparing ----------------------------------------------------------------------------------------------------
 
 
-def find_differences(sides: tuple[Side, Side], *asks: Ask) -> str:
-    """Ask both one thing after the other; returns what differs as text. Java answers each, unless it is silent."""
-    differences = []
-    for ask in asks:
-        eruca, java = (side.wait_for_answer(ask) for side in sides)
-        assert any(java.values()) != ask.silent, f"{ask.line} says {java}"
-        known = {name for item in java["fields"] for name in _list_names_of(item)}
-        eruca["fields"] = [
-            item
-            for item in eruca["fields"]
-            if not any(name in ask.more and name not in known for name in _list_names_of(item))
-        ]
-        if eruca != java:
-            differences.append((ask.line, list_differences(eruca, java)))
-    return "\n".join(f"{line}\n    " + "\n    ".join(found) for line, found in differences)
+def find_differences(sides: Sequence[Side], asks: Sequence[Ask]) -> str:
+    """Ask both tools on both systems one thing after the other; returns what differs as text.
+
+    Java's tool on Java is what all others are compared with.
+    """
+    answers = {(tool, side.kind): [side.answer(ask, tool) for ask in asks] for tool in TOOLS for side in sides}
+    found = []
+    for index, ask in enumerate(asks):
+        if ask.setup:
+            continue
+        wanted = answers[JAVA, "java"][index]
+        said = bool(wanted.fields or wanted.failed)
+        assert said != ask.silent, f"{ask.line} says {wanted}"
+        for who, rows in answers.items():
+            found += [f"{ask.line}: {' on '.join(who)}: {text}" for text in _compare(ask, who, rows[index], wanted)]
+    return "\n".join(found)
 
 
-def _list_names_of(item: Any) -> list[str]:
-    """The names in a field, which is one itself where only names are compared."""
+def _compare(ask: Ask, who: tuple[str, str], answer: Answer, wanted: Answer) -> list[str]:
+    """What one answer has that it should not have, or the other way round."""
+    tool, kind = who
+    if ask.refused and (tool, kind) != (JAVA, "java"):
+        return [] if answer.failed else [f"is not refused: {answer}"]
+    if ask.silent and tool == OURS:
+        return [] if answer.failed and not answer.fields else [f"does not say that there is nothing: {answer}"]
+    if answer.failed != wanted.failed:
+        return [f"failed: {answer.failed}, Java on Java: {wanted.failed}: {answer.said or wanted.said}"]
+    if tool == JAVA and answer.said != wanted.said and not ask.own_words:
+        return [f"says {answer.said}, not {wanted.said}"]
+    if answer.failed and tool == OURS:
+        return []  # what is printed before the failure is not compared
+    found = answer.fields
+    if ask.more and kind == "eruca":
+        known = {name for item in wanted.fields for name in _list_own_names(item)}
+        found = [item for item in found if known.issuperset(_list_own_names(item))]
+    return list_differences(found, wanted.fields)
+
+
+def _list_own_names(item: Any) -> list[str]:
     return list(item) if isinstance(item, dict) else [str(item)]
 
 
-def list_differences(eruca: dict[str, Any], java: dict[str, Any]) -> list[str]:
+def list_differences(found: list[Any], wanted: list[Any]) -> list[str]:
     """What one answer has that the other has not."""
-    texts = [[json.dumps(item) for items in side.values() for item in items] for side in (eruca, java)]
-    found = [f"only Eruca: {text}" for text in texts[0] if text not in texts[1]]
-    found += [f"only Java: {text}" for text in texts[1] if text not in texts[0]]
-    return found or ["the same fields in another order"]
+    texts = [[json.dumps(item, sort_keys=True) for item in items] for items in (found, wanted)]
+    differences = [f"has {text}" for text in texts[0] if text not in texts[1]]
+    differences += [f"lacks {text}" for text in texts[1] if text not in texts[0]]
+    if not differences and texts[0] != texts[1]:
+        differences = ["has the same fields in another order"]
+    return differences

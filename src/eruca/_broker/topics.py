@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 from typing import Any, Final
+
+import msgspec
 
 from eruca._broker.options import LiveOptions
 from eruca._broker.standing import Standing
@@ -93,6 +96,9 @@ class Topics:
         """The topic for replies to request messages."""
         return f"{self._options.cluster}_REPLY_TOPIC"
 
+    def __len__(self) -> int:
+        return len(self._topics)
+
     def get(self, topic: str) -> TopicConfig | None:
         """Return the settings of a topic."""
         return self._topics.get(topic)
@@ -151,6 +157,11 @@ class Topics:
             self.unsaved[name] = self.revision
         self.changed.tell()
         return config
+
+    def mark_ordered(self, ordered: Set[str]) -> None:
+        """Mark these topics as ordered, and no others."""
+        for config in [each for name, each in self._topics.items() if each.order != (name in ordered)]:
+            self.put(msgspec.structs.replace(config, order=not config.order))
 
     def _measure(self) -> tuple[int, int]:
         return len(self._topics), self._bytes

@@ -21,6 +21,7 @@ from eruca._wire.bodies import TopicConfig
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import make_request
 from eruca._wire.headers import CreateTopicHeader
+from eruca._wire.names import ORDER_TOPICS
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.peer import find_port
 from tests.patience import PATIENCE_S
@@ -93,6 +94,23 @@ async def test_a_new_topic_is_told_at_once(
 
     for server in servers:
         await turn_until(lambda server=server: queues(server) == [(2, 3)])  # type: ignore[misc]
+
+
+async def test_topics_whose_order_name_servers_keep_are_marked(make_names: MakeNames, make_broker: MakeBroker) -> None:
+    names = [await make_names(), await make_names()]
+    broker = await make_broker(nameservers=";".join(each.address for each in names), register_interval_ms=20)
+    for topic in ("First", "Second"):
+        broker.topics.put(TopicConfig(topic_name=topic))
+
+    def ordered() -> list[str]:
+        return [name for name in broker.topics.names() if (found := broker.topics.get(name)) and found.order]
+
+    await names[0].kv.put(ORDER_TOPICS, "First", "broker-a:4")
+    await names[1].kv.put(ORDER_TOPICS, "Second", "broker-a:4")
+    await turn_until(lambda: ordered() == ["First", "Second"])
+    await names[0].kv.delete(ORDER_TOPICS, "First")
+    await turn_until(lambda: "First" not in ordered())
+    assert ordered() == ["Second"]
 
 
 async def test_a_mistake_of_ours_does_not_end_the_registrations(

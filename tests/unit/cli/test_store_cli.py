@@ -88,7 +88,7 @@ def test_dump(root: Path) -> None:
 
 def test_dump_takes_times_and_positions(root: Path) -> None:
     first = json.loads(run("store", "dump", root, "--limit", "1", "-o", "json").stdout)
-    same = ["--from-time", str(first["store_time"]), "--to-time", str(first["store_time"]), "-o", "json"]
+    same = ["--from-time", first["stored_at"], "--to-time", first["stored_at"], "-o", "json"]
     assert json.loads(run("store", "dump", root, *same).stdout) == first
     behind = run("store", "dump", root, "--from-position", str(first["size"]), "--limit", "1", "-o", "json")
     assert json.loads(behind.stdout)["position"] == first["size"]

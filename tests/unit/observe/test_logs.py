@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from eruca._observe.logs import JsonFormatter, LineFormatter
 
@@ -45,3 +47,39 @@ def test_a_line_is_an_object_for_machines() -> None:
     fields = json.loads(JsonFormatter().format(make_record(client="c-1")))
     assert (fields["level"], fields["room"], fields["client"]) == ("WARNING", "broker.app", "c-1")
     assert fields["message"] == f"group {FORGED} é 名"
+
+
+def write(**extra: object) -> dict[str, str]:
+    record = logging.LogRecord("eruca.net.link", logging.WARNING, "file", 1, "closed %s", ("1.2.3.4",), None)
+    record.__dict__.update(extra)
+    found: dict[str, str] = json.loads(JsonFormatter().format(record))
+    return found
+
+
+def test_an_object_has_what_the_record_has() -> None:
+    fields = write(peer="1.2.3.4:5")
+    assert {key: fields[key] for key in fields if key != "time"} == {
+        "level": "WARNING",
+        "room": "net.link",
+        "message": "closed 1.2.3.4",
+        "peer": "1.2.3.4:5",
+    }
+
+
+def test_a_span_that_is_current() -> None:
+    with TracerProvider().get_tracer("test").start_as_current_span("work") as span:
+        fields = write()
+    context = span.get_span_context()
+    assert int(fields["trace_id"], 16) == context.trace_id
+    assert int(fields["span_id"], 16) == context.span_id
+    assert "trace_id" not in write()
+
+
+def test_a_program_without_opentelemetry_does_not_load_it() -> None:
+    script = """
+import sys, logging
+from eruca._observe.logs import JsonFormatter
+JsonFormatter().format(logging.makeLogRecord({"msg": "x", "name": "eruca"}))
+sys.exit("opentelemetry" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -23,7 +23,7 @@ from eruca._store.messagestore import MessageStore
 from eruca._wire.bodies import DelayOffsets, KVTable, ReplicationState
 from eruca._wire.codes import VERSION_ANNOUNCED, RequestCode
 from eruca._wire.fastjson import write_double
-from eruca._wire.names import SCHEDULE_TOPIC
+from eruca._wire.names import CONFLICTS_PREFIX, SCHEDULE_TOPIC
 from eruca._wire.once import ONCE_KEY, ONCE_VERSION
 from eruca._wire.record import RecordView, inspect_record
 from eruca.errors import StoreError
@@ -86,7 +86,7 @@ class RuntimeHandlers:
             ONCE_KEY: str(ONCE_VERSION),
             "erucaOnceDropped": str(self._once.dropped),
             # Eruca only, and only if there are any: groups with duplicate ids or differing subscriptions.
-            **{f"consumerGroupConflicts_{name}": "; ".join(found) for name, found in self._clients.conflicts.items()},
+            **{f"{CONFLICTS_PREFIX}{name}": "; ".join(found) for name, found in self._clients.conflicts.items()},
         }
 
     def _describe_replication(self) -> dict[str, str]:

@@ -93,6 +93,11 @@ class Holds:
         """Estimated memory of the parked pulls in bytes."""
         return self._weight
 
+    @property
+    def waking(self) -> int:
+        """The number of pulls that are about to be answered."""
+        return len(self._ready)
+
     def has_room(self, link: Link, weight: int = HOLD_BYTES) -> bool:
         """Whether one more pull of a connection may be parked. If not, the client is to be answered at once."""
         options = self._options.now

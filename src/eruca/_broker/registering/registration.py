@@ -23,7 +23,8 @@ from eruca._net.addresses import NameServers
 from eruca._net.caller import Caller
 from eruca._net.guards import Reporter
 from eruca._net.handlers import expect_success
-from eruca._wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_registration
+from eruca._wire.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_registration
+from eruca._wire.catalog import decode_answer
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import BrokerHeader, RegisterBrokerAnswerHeader, RegisterBrokerHeader
@@ -72,6 +73,8 @@ class Registration:
         self._rejections = Reporter(log)
         # Name servers that did not respond the last time; a slave without a master asks them every second.
         self._silent: set[str] = set()
+        # Those that accepted the last registration.
+        self._accepting: set[str] = set()
         self._repeating = Repeating(
             "registering with name servers",
             self.register_all,
@@ -80,6 +83,8 @@ class Registration:
         self._tellers: dict[str, Teller] = {}
         # Name servers that accept incremental changes; Java's get the full table each time.
         self._told: dict[str, _Told] = {}
+        # The ordered topics that each name server reported, as bytes and as names.
+        self._orders: dict[str, tuple[bytes, frozenset[str]]] = {}
         self._topics.changed.listen(self.tell_change)
         self._filter_servers.changed.listen(self.tell_change)
 
@@ -120,6 +125,7 @@ class Registration:
         await self._repeating.stop()
         await asyncio.gather(*[teller.stop() for teller in self._tellers.values()])
         self._tellers.clear()
+        self._accepting.clear()
         await asyncio.gather(*[self._unregister(address) for address in self.nameservers.addresses])
 
     async def _register(self, address: str) -> bool:
@@ -128,7 +134,13 @@ class Registration:
         if told is not None and told.eruca_known == "":
             # It does not have what it had confirmed: it was restarted, or dropped this broker.
             told = await self._tell(address, None)
+        (self._accepting.discard if told is None else self._accepting.add)(address)
         return told is not None
+
+    @property
+    def accepted(self) -> list[str]:
+        """The name servers that accepted the last registration."""
+        return [address for address in self.nameservers.addresses if address in self._accepting]
 
     async def _tell(self, address: str, base: _Told | None) -> RegisterBrokerAnswerHeader | None:
         """Register with all topics, or with those changed since `base`; return None if it was not accepted."""
@@ -162,7 +174,22 @@ class Registration:
             self._told[address] = _Told(told.eruca_known, revision)
         if self._standing.epoch is None and told.master_addr:
             self._learn_master(told.master_addr, told.ha_server_addr or "")
+        self._learn_orders(address, answer)
         return told
+
+    def _learn_orders(self, address: str, answer: Command) -> None:
+        """Mark the topics whose order the name servers keep; a slave gets the marks with its master's table."""
+        data = bytes(answer.body)
+        known, _ = self._orders.get(address, (b"", frozenset()))
+        if self._standing.is_slave or not data or data == known:
+            return
+        try:
+            table = decode_answer(RequestCode.REGISTER_BROKER, answer)[1]
+        except ErucaError as error:
+            log.warning("cannot decode the ordered topics of name server %s: %s", address, error)
+            return
+        self._orders[address] = (data, frozenset(table.table if isinstance(table, KVTable) else ()))
+        self._topics.mark_ordered(frozenset().union(*[names for _, names in self._orders.values()]))
 
     def _note_silent(self, address: str, text: str) -> None:
         """Log once that a name server does not respond, until it does again."""

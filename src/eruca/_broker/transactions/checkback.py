@@ -105,6 +105,10 @@ class CheckBackService:
         self._reporter = Reporter(log)
         # The half that is being decided; read once, used by the actions.
         self._message: Record | None = None
+        #: Halves of the last pass whose group had no connected producer, and those given up since the start.
+        self.orphans = 0
+        self.given_up = 0
+        self._orphans = 0
 
     def start(self) -> None:
         """Start; does nothing on a slave. Must run before the first message arrives."""
@@ -134,7 +138,7 @@ class CheckBackService:
         )
         begin = (self._find_start(HALF_TOPIC), self._find_start(OP_HALF_TOPIC))
         action = machine.handle(PassStarted(*begin, self._store.log.tail), steady.now_ms())
-        steps = 0
+        steps = self._orphans = 0
         while not isinstance(action, Finish):
             steps += 1
             # Only between two halves: a decision that arrives while a half is being processed would be missed.
@@ -142,12 +146,18 @@ class CheckBackService:
                 steps = 0
                 await asyncio.sleep(0)
             action = machine.handle(self._do(action), steady.now_ms())
+        self.orphans = self._orphans
         # Otherwise a power loss could leave the progress past a half whose copy is lost, and it would stay unchecked.
         if (action.half_offset, action.op_offset) != begin and await self._sync():
             offsets.put(PROGRESS_GROUP, HALF_TOPIC, HALF_QUEUE, action.half_offset)
             offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, HALF_QUEUE, action.op_offset)
             # Not with the next save of offsets: a crash before that would cause the same halves to be checked twice.
             self._saver.mark("offsets")
+
+    def count_halves(self) -> int:
+        """Count the halves from the first undecided one on; some of them may be decided."""
+        queue = self._store.queues.get(HALF_TOPIC, HALF_QUEUE)
+        return 0 if queue is None else max(0, queue.max_offset - self._find_start(HALF_TOPIC))
 
     def _correct(self, topic: str) -> None:
         """Move the progress back to the end of its queue: a crash may have cost the queue its last entries.
@@ -239,6 +249,7 @@ class CheckBackService:
     def _give_up(self, message: Record) -> None:
         self._topics.create_internal(MAX_CHECK_TOPIC, 1)
         self._append(copy_message(message, MAX_CHECK_TOPIC, 0))
+        self.given_up += 1
         log.error(
             "the half message %s of group %s was undecided for too long and was moved to %s",
             encode_offset_id(message.store_host, message.position),
@@ -251,6 +262,7 @@ class CheckBackService:
         group, topic = copy.get_property(PGROUP) or "", copy.get_property(REAL_TOPIC) or ""
         producer = self._choose_producer(group, topic)
         if producer is None:
+            self._orphans += 1
             self._reporter.report(
                 group, f"no producer of group {group} that may publish to {topic} is connected to check a half message"
             )

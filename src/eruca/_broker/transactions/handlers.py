@@ -14,7 +14,7 @@ from eruca._broker.refusals import refuse, refuse_store_error
 from eruca._broker.replication.acknowledging import Acknowledgement
 from eruca._broker.sending.stored import find_message
 from eruca._broker.standing import Standing
-from eruca._broker.transactions.decisions import Decisions
+from eruca._broker.transactions.decisions import COMMITTED, ROLLED_BACK, Decisions
 from eruca._broker.transactions.halves import make_committed, make_copy, read_half
 from eruca._net.handlers import HandlerTable, Reply, Request, Result
 from eruca._store.messagestore import MessageStore
@@ -73,11 +73,13 @@ class TransactionHandlers:
         elif header.decision == TRANSACTION_COMMIT:
             self._commit(message)
             self._decisions.note_committed(half)
+            self._decisions.count(message, COMMITTED)
         else:
             try:
                 self._decisions.roll_back(half)
             except StoreError as error:
                 raise refuse_store_error(error, self._store) from error
+            self._decisions.count(message, ROLLED_BACK)
         return self._acknowledge(request)
 
     def _acknowledge(self, request: Request) -> Result:

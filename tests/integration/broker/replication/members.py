@@ -112,7 +112,7 @@ class Group:
                 role=role or usual,
             ),
             StoreOptions(**for_store),
-            self._root / f"store{number}",
+            self._root / f"{options.get('name', '')}store{number}",
             clock=clock,
             access=access,
             tls=tls,

@@ -9,12 +9,18 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.regex.Pattern;
 import org.apache.commons.cli.CommandLine;
+import org.apache.commons.cli.Option;
 import org.apache.commons.cli.Options;
 import org.apache.commons.cli.PosixParser;
 import org.apache.rocketmq.acl.common.AclUtils;
@@ -33,10 +39,16 @@ import org.apache.rocketmq.common.message.MessageClientIDSetter;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.subscription.SubscriptionGroupConfig;
+import org.apache.rocketmq.logging.InternalLogger;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.srvutil.ServerUtil;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 import org.apache.rocketmq.tools.command.SubCommand;
+import org.apache.rocketmq.tools.command.consumer.StartMonitoringSubCommand;
+import org.apache.rocketmq.tools.monitor.DefaultMonitorListener;
+import org.apache.rocketmq.tools.monitor.MonitorConfig;
+import org.apache.rocketmq.tools.monitor.MonitorService;
 import org.slf4j.LoggerFactory;
 
 /**
@@ -44,10 +56,13 @@ import org.slf4j.LoggerFactory;
  *
  * <p>{"do": "run", "nameServer": host:port, "arguments": [command, ...]} answers with one row: what the command printed
  * ("out"), what it complained about ("err") and the exception it ended with ("error"); with "tools": path, requests
- * are signed by the account of that tools.yml. {"do": "build", "kind": name,
+ * are signed by the account of that tools.yml; with "until": pattern, a command that goes on for ever is stopped when it
+ * has printed such a line. startMonitoring does one round. {"do": "describe"} answers with the names and options of all commands.
+ * {"do": "build", "kind": name,
  * "nameServer": ..., "address": ..., "broker": ...} makes the content that commands are asked about: the same topics,
  * groups, messages and offsets for every kind, with clients that stay connected. Its row has the ids: "m5" is the
  * unique id of message 5, "o5-" and the kind its offset id there, "reader-" and the kind the client that consumes.
+ * {"do": "trace", ...} sends one message more, with a trace; its row has the id too: "traced".
  */
 public final class MqAdmin {
     private static final int TIMEOUT_MS = 10_000;
@@ -80,8 +95,10 @@ public final class MqAdmin {
             try {
                 JSONObject request = JSON.parseObject(line);
                 switch (request.getString("do")) {
+                    case "describe": describe(); break;
                     case "run": run(request); break;
                     case "build": build(request); break;
+                    case "trace": trace(request); break;
                     default: throw new IllegalArgumentException("no such action: " + request);
                 }
                 last.put("done", rows);
@@ -112,8 +129,38 @@ public final class MqAdmin {
         static SubCommand find(String name) {
             subCommandList.clear();
             initCommand();
-            return subCommandList.stream()
-                .filter(known -> known.commandName().equalsIgnoreCase(name)).findFirst().orElseThrow();
+            return subCommandList.stream().filter(known -> name.equalsIgnoreCase(known.commandName())
+                || name.equalsIgnoreCase(known.commandAlias())).findFirst().orElseThrow();
+        }
+
+        static List<SubCommand> all() {
+            return subCommandList;
+        }
+    }
+
+    /** One row for each command: its names, what its help says, and its options. */
+    private void describe() {
+        Commands.find("topicList");
+        for (SubCommand command : Commands.all()) {
+            Map<String, Object> told = new LinkedHashMap<>();
+            told.put("name", command.commandName());
+            told.put("alias", command.commandAlias());
+            told.put("about", command.commandDesc());
+            Options options = command.buildCommandlineOptions(ServerUtil.buildCommandlineOptions(new Options()));
+            List<Map<String, Object>> flags = new ArrayList<>();
+            for (Object each : options.getOptions()) {
+                Option option = (Option) each;
+                Map<String, Object> flag = new LinkedHashMap<>();
+                flag.put("letter", option.getOpt());
+                flag.put("long", option.getLongOpt());
+                flag.put("value", option.hasArg());
+                flag.put("required", option.isRequired());
+                flag.put("oneOf", options.getOptionGroup(option) != null);
+                flag.put("about", option.getDescription());
+                flags.add(flag);
+            }
+            told.put("flags", flags);
+            row(told);
         }
     }
 
@@ -134,7 +181,14 @@ public final class MqAdmin {
             System.setOut(new PrintStream(said, true, "UTF-8"));
             System.setErr(new PrintStream(complained, true, "UTF-8"));
             String tools = request.getString("tools");
-            command.execute(line, options, tools == null ? null : AclUtils.getAclRPCHook(tools));
+            RPCHook hook = tools == null ? null : AclUtils.getAclRPCHook(tools);
+            if (command instanceof StartMonitoringSubCommand) {
+                monitor();
+            } else if (request.getString("until") != null) {
+                executeUntil(request.getString("until"), said, () -> command.execute(line, options, hook));
+            } else {
+                command.execute(line, options, hook);
+            }
         } catch (Exception error) {
             Throwable cause = error;
             while (cause.getCause() != null) {
@@ -150,6 +204,48 @@ public final class MqAdmin {
         row(answer);
     }
 
+    private interface Work {
+        void run() throws Exception;
+    }
+
+    /** Run a command that goes on for ever, and interrupt it once it has printed a line like this. */
+    private static void executeUntil(String pattern, ByteArrayOutputStream said, Work work) throws Exception {
+        Pattern wanted = Pattern.compile(pattern, Pattern.MULTILINE);
+        Thread thread = new Thread(() -> {
+            try {
+                work.run();
+            } catch (Exception interrupted) {
+                // It was waiting for its next round.
+            }
+        });
+        thread.start();
+        Scene.await(pattern, () -> wanted.matcher(said.toString(StandardCharsets.UTF_8)).find());
+        thread.interrupt();
+        thread.join();
+    }
+
+    /** One round of the monitor, with what it would write to the log printed. */
+    private static void monitor() throws Exception {
+        InternalLogger printing = (InternalLogger) Proxy.newProxyInstance(
+            MqAdmin.class.getClassLoader(), new Class<?>[] {InternalLogger.class}, (proxy, method, arguments) -> {
+                if (method.getName().equals("info")) {
+                    System.out.println(arguments[0]);
+                }
+                return null;
+            });
+        DefaultMonitorListener listener = new DefaultMonitorListener();
+        Field log = DefaultMonitorListener.class.getDeclaredField("log");
+        log.setAccessible(true);
+        log.set(listener, printing);
+        MonitorService service = new MonitorService(new MonitorConfig(), listener, null);
+        service.start();
+        try {
+            service.doMonitorWork();
+        } finally {
+            service.shutdown();
+        }
+    }
+
     // --- content ------------------------------------------------------------------------------------------------
 
     private void build(JSONObject request) throws Exception {
@@ -161,8 +257,10 @@ public final class MqAdmin {
         admin.start();
         admin.createAndUpdateTopicConfig(address, new TopicConfig(ORDERS, QUEUES, QUEUES, 6));
         admin.createAndUpdateTopicConfig(address, new TopicConfig("MqEmpty", 3, 2, 6));
-        admin.createAndUpdateTopicConfig(address, new TopicConfig("MqCounted", 1, 1, 6));
-        admin.updateConsumeOffset(address, "MqCounters", new MessageQueue("MqCounted", broker, 0), 0);
+        for (String tool : new String[] {"ByJava", "ByOurs"}) {
+            admin.createAndUpdateTopicConfig(address, new TopicConfig("MqCounted" + tool, 1, 1, 6));
+            admin.updateConsumeOffset(address, "MqCounters" + tool, new MessageQueue("MqCounted" + tool, broker, 0), 0);
+        }
         SubscriptionGroupConfig group = new SubscriptionGroupConfig();
         group.setGroupName("MqConfigured");
         group.setRetryMaxTimes(3);
@@ -194,6 +292,33 @@ public final class MqAdmin {
                 return false;
             }
         });
+        row(ids);
+    }
+
+    /** One message whose producer traces it. Traces have different lengths, and so move what is stored after them. */
+    private void trace(JSONObject request) throws Exception {
+        String kind = request.getString("kind");
+        String names = request.getString("nameServer");
+        DefaultMQAdminExt admin = prepare(new DefaultMQAdminExt(TIMEOUT_MS), names, "trace-admin-" + kind);
+        admin.start();
+        DefaultMQProducer producer = prepare(
+            new DefaultMQProducer("MqTracers", null, true, null), names, "tracers-" + kind);
+        producer.setSendMsgTimeout(TIMEOUT_MS);
+        producer.start();
+        Message message = new Message("MqEmpty", "TagA", "key", "traced".getBytes(StandardCharsets.UTF_8));
+        String id = ids.computeIfAbsent("traced", label -> MessageClientIDSetter.createUniqID());
+        MessageAccessor.putProperty(message, MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, id);
+        producer.send(message);
+        Scene.await("the trace", () -> {
+            try {
+                long now = System.currentTimeMillis();
+                return !admin.queryMessage("RMQ_SYS_TRACE_TOPIC", id, 1, 0, now).getMessageList().isEmpty();
+            } catch (MQClientException nothingYet) {
+                return false;
+            }
+        });
+        producer.shutdown();
+        admin.shutdown();
         row(ids);
     }
 

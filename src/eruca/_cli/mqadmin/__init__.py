@@ -1,0 +1,1 @@
+"""`eruca admin`: the commands of mqadmin."""

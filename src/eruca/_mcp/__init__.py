@@ -1,0 +1,1 @@
+"""A Model Context Protocol server: assistants look at a cluster, and change it if that is allowed."""

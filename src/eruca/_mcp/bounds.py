@@ -1,0 +1,91 @@
+"""What tools return: JSON of bounded size, without secrets, with notes on what was cut."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+#: The longest answer of a tool. An assistant reads all of it, and pays for it.
+BYTES_MAX = 24_000
+#: Rows of each list, before the length of the answer is looked at.
+ROWS_MAX = 200
+# Characters of one text, such as an error or a stack.
+_TEXT_MAX = 2_000
+# Where even few rows are too long, texts are cut to this.
+_TEXT_MIN = 100
+_HIDDEN = "***"
+_SECRET_NAME = re.compile(r"secret|passw|token|credential|access_?key|private", re.IGNORECASE)
+_SECRET_IN_URL = re.compile(r"(://)[^/@\s:]*:[^/@\s]+@")
+
+
+def write_answer(value: Any, notes: list[str] | None = None) -> str:
+    """Return a result as JSON of at most `BYTES_MAX` bytes; lists and texts that are too long are cut, with a note."""
+    plain = hide_secrets(to_plain(value))
+    rows, chars = ROWS_MAX, _TEXT_MAX
+    while True:
+        cuts: dict[str, None] = {}
+        cut = _cut(plain, "", rows, chars, cuts)
+        whole = {**cut, **_name_notes([*(notes or []), *cuts])} if isinstance(cut, dict) else cut
+        text = json.dumps(whole, ensure_ascii=False)
+        if len(text.encode()) <= BYTES_MAX:
+            return text
+        if rows > 1:
+            rows //= 2
+        elif chars > _TEXT_MIN:
+            chars //= 2
+        else:
+            note = f"the answer is larger than {BYTES_MAX} bytes: ask for less"
+            return json.dumps({"notes": [*(notes or []), note]}, ensure_ascii=False)
+
+
+def _name_notes(notes: list[str]) -> dict[str, list[str]]:
+    return {"notes": notes} if notes else {}
+
+
+def to_plain(value: Any) -> Any:
+    """Return maps, lists and scalars; times as ISO 8601, durations in seconds, bytes as text."""
+    return _write_scalars(msgspec.to_builtins(value, builtin_types=(timedelta, bytes)))
+
+
+def _write_scalars(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _write_scalars(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_write_scalars(item) for item in value]
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+
+
+def hide_secrets(value: Any) -> Any:
+    """Replace the values of options that are secret by their name, and passwords in addresses."""
+    if isinstance(value, dict):
+        return {
+            key: _HIDDEN if isinstance(item, str) and item and _SECRET_NAME.search(key) else hide_secrets(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [hide_secrets(item) for item in value]
+    return _SECRET_IN_URL.sub(rf"\1{_HIDDEN}@", value) if isinstance(value, str) else value
+
+
+def _cut(value: Any, where: str, rows: int, chars: int, cuts: dict[str, None]) -> Any:
+    if isinstance(value, dict):
+        items = list(value.items())
+        # A map by name is a list too; that of a struct is short.
+        if len(items) > max(rows, 50):
+            cuts[f"{where or 'answer'}: {max(rows, 50)} of {len(items)} entries are shown"] = None
+            items = items[: max(rows, 50)]
+        return {key: _cut(item, f"{where}.{key}".lstrip("."), rows, chars, cuts) for key, item in items}
+    if isinstance(value, list):
+        if len(value) > rows:
+            cuts[f"{where or 'answer'}: {rows} of {len(value)} rows are shown; ask for less, or by name"] = None
+        return [_cut(item, where, rows, chars, cuts) for item in value[:rows]]
+    if isinstance(value, str) and len(value) > chars:
+        cuts[f"{where}: a text was cut to {chars} characters"] = None
+        return value[:chars] + "..."
+    return value

@@ -1,0 +1,76 @@
+"""`eruca doctor`: rules of the command line, what is printed, and that the printed commands exist."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+
+import click
+import pytest
+
+from eruca._admin.doctor.checks import find_all
+from eruca._admin.doctor.findings import Examination, Limits, Rules
+from eruca._cli.doctor import draw_examination, parse_rules
+from eruca._cli.main import main
+from eruca._cli.output import make_console
+from tests.unit.admin.doctor.pictures import FAULTS
+
+
+def examine(*names: str) -> Examination:
+    findings = [finding for name in names for finding in find_all(FAULTS[name], Rules(), Limits())[0]]
+    looked = {"brokers": 2, "topics": 10_000, "groups_with_members": 3}
+    return Examination(
+        at=datetime.now(UTC), seconds=1.25, looked_at=looked, findings=findings, left_out=["a lot"] if names else []
+    )
+
+
+def draw(found: Examination) -> str:
+    console = make_console()
+    with console.capture() as capture:
+        for part in draw_examination(found):
+            console.print(part)
+    return capture.get()
+
+
+def test_rules_are_read() -> None:
+    assert parse_rules(()) == Rules()
+    assert parse_rules(("stuck_after=5", "client_version=4.9.0")) == Rules(stuck_after=5.0, client_version="4.9.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("stuck=5", "there are stuck_after, "), ("clock=soon", "numbers"), ("clock", "numbers")]
+)
+def test_wrong_rules_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(click.BadParameter, match=reason):
+        parse_rules((text,))
+
+
+def test_a_healthy_cluster_is_one_line() -> None:
+    (line,) = draw(examine()).splitlines()
+    assert line == "nothing is wrong; looked at 2 brokers, 10,000 topics, 3 groups with members in 1.2 s"
+
+
+def test_findings_are_printed_with_what_to_do() -> None:
+    text = draw(examine("group-stuck", "dead-letters"))
+    assert text.startswith("CRITICAL group-stuck  group billing\n  4 of 4 queues did not move")
+    assert "\n  eruca client stack billing 10.0.0.7@1\n" in text
+    assert "\n1 critical, 1 info; looked at" in text and text.endswith("left out: a lot\n")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_command_of_a_finding_exists(name: str) -> None:
+    for finding in examine(name).findings:
+        if finding.command:
+            parse(shlex.split(finding.command))
+
+
+def parse(words: list[str]) -> None:
+    """Have click read a command line without running it. Raises UsageError if there is no such command or option."""
+    command: click.Command = main
+    context = click.Context(main)
+    rest = words[1:]
+    while isinstance(command, click.Group) and rest:
+        found = command.get_command(context, rest[0])
+        assert found is not None, words
+        command, rest = found, rest[1:]
+    command.make_context(words[-1], rest)
