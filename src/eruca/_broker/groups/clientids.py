@@ -60,6 +60,7 @@ class ClientIds:
         use.count -= 1
         if use.count:
             return
+        self._forget()
         if len(self._left) < _KEPT_MAX:
             use.left_at = self._clock.monotonic()
             self._left[client_id] = None
