@@ -43,7 +43,7 @@ _HEADERS: Final = {
     "Connection": "close",
 }
 # A compiled Protobuf file needs no compiler here. Registries that do not know this return the text, or an error.
-_COMPILED: Final = "?format=serialized"
+_SERIALIZED: Final = "?format=serialized"
 
 
 class RegistryClient:
@@ -89,8 +89,8 @@ class RegistryClient:
             raise BadBody(f"the registry has no schema {schema_id}")
         if found.get("schemaType") != PROTOBUF:
             return found
-        compiled = self._ask(path + _COMPILED, is_optional=True)
-        return found if compiled is None else compiled
+        serialized = self._ask(path + _SERIALIZED, is_optional=True)
+        return found if serialized is None else serialized
 
     def _ask_version(self, subject: str, version: object) -> dict[str, Any]:
         found = self._ask(f"/subjects/{quote(subject, safe='')}/versions/{version}")
