@@ -73,7 +73,7 @@ define install
 	echo "missing on this system, please install: $$missing" >&2; exit 1
 endef
 
-.PHONY: setup-java setup-clients setup-etcd setup-system
+.PHONY: setup-java setup-clients setup-etcd setup-prometheus setup-system
 setup-java: ## install Java 17 and Maven where we may (root and apt), otherwise name what is missing
 	$(call install,java)
 
@@ -83,8 +83,11 @@ setup-clients: ## the same for Go, Node and npm, which build the programs around
 setup-etcd: ## the same for etcd, which elects masters
 	$(call install,etcd)
 
-setup-system: ## the same for all that any suite needs from the system: Java, Maven, Go, Node, etcd
-	$(call install,java go node etcd)
+setup-prometheus: ## the same for Prometheus, which collects metrics
+	$(call install,prometheus)
+
+setup-system: ## the same for all that any suite needs from the system: Java, Maven, Go, Node, etcd, Prometheus
+	$(call install,java go node etcd prometheus)
 
 # uv is told the target, so that the lock is the same whichever machine makes it; the header names no path and no host.
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform linux --generate-hashes \
@@ -125,9 +128,11 @@ demo: $(READY) ## orders produced, consumed by a group, streamed by Spark into h
 	$(call install,jre)
 	@$(BIN)/eruca demo --spark $(ARGS)
 
-docs: $(READY) ## write docs/CONFIG.md from the options and docs/API_NAMES.md from the public modules
+docs: $(READY) ## write docs/CONFIG.md, docs/API_NAMES.md, docs/METRICS.md and the Grafana dashboards from what declares them
 	@$(PY) -m eruca._cli.configdoc docs/CONFIG.md
 	@$(PY) -m eruca._cli.namesdoc docs/API_NAMES.md
+	@$(PY) -m eruca._cli.metricsdoc docs/METRICS.md
+	@$(PY) -m tools.dashboards
 
 # --- quality -----------------------------------------------------------------------------------------------------
 
@@ -168,7 +173,7 @@ test-plain: $(READY) ## the suites that touch a kernel, with kernels that are no
 	@$(PYTEST) -q -n $(WORKERS) $(PLAIN_SUITES) $(ARGS)
 
 # One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
-SUITES := unit integration golden interop clients delivery replication spark console security
+SUITES := unit integration golden interop clients delivery replication spark console security monitoring
 
 .PHONY: $(addprefix test-,$(SUITES))
 test-unit: ## tests/unit: one room at a time, and the properties that hold for all inputs
@@ -181,10 +186,12 @@ test-replication: ## tests/replication: master and slave, ours and Java's, kills
 test-spark: ## tests/spark: the data sources and the jobs
 test-console: ## tests/console: the web page in a browser
 test-security: ## tests/security: hostile peers, rights, defaults
+test-monitoring: ## tests/monitoring: a real Prometheus, every query of the dashboards and alert rules (Prometheus, etcd)
 
 test-interop: setup-java setup-clients
 test-clients test-delivery test-spark test-replication: setup-java
-test-replication: setup-etcd
+test-replication test-monitoring: setup-etcd
+test-monitoring: setup-prometheus
 $(addprefix test-,$(SUITES)): test-%: $(READY)
 	@test -n "$$(find tests/$* -name 'test_*.py' 2>/dev/null | head -n 1)" \
 	    || { echo "make $@: there is no suite tests/$* yet" >&2; exit 1; }

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+from typing import Any
 
 import pytest
 
-import eruca
+import eruca.admin
 import eruca.sync
-from tools.plainclients import CLIENTS, SOURCES, SYNC, Client, Writer, format_source, make_plain
+from eruca._admin.sync.base import PlainPart
+from tools.plainclients import CLIENTS, Client, Writer, format_source, make_plain
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_a_plain_client_is_up_to_date(client: Client) -> None:
-    path = SOURCES / SYNC.replace(".", "/") / f"{client.target}.py"
+    path = client.path
     assert format_source(Writer(client).write(), path) == path.read_text(encoding="utf-8"), "run `make generate`"
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_a_plain_client_has_all_that_its_twin_has(client: Client) -> None:
-    twin, plain = getattr(eruca, client.name), getattr(eruca.sync, client.name)
+    twin, plain = find_twin(client), find_plain(client)
     for name, method in inspect.getmembers(twin):
         if name.startswith("_"):
             continue
@@ -29,13 +32,39 @@ def test_a_plain_client_has_all_that_its_twin_has(client: Client) -> None:
             assert list(inspect.signature(found).parameters) == list(inspect.signature(method).parameters), name
 
 
+def find_twin(client: Client) -> type[Any]:
+    found: type[Any] = getattr(importlib.import_module(client.source), client.name)
+    return found
+
+
+def find_plain(client: Client) -> type[Any]:
+    found: type[Any] = getattr(importlib.import_module(f"{client.package}.{client.target}"), client.name)
+    return found
+
+
+@pytest.mark.parametrize("client", [each for each in CLIENTS if not each.is_part], ids=lambda client: client.name)
+def test_a_plain_client_is_public(client: Client) -> None:
+    assert getattr(eruca.sync, client.name) is find_plain(client)
+
+
+def test_every_part_of_the_admin_has_a_plain_twin() -> None:
+    admin, plain = eruca.admin.Admin("127.0.0.1:1"), eruca.sync.Admin("127.0.0.1:1")
+    parts = {name: part for name, part in vars(admin).items() if name != "connection"}
+    assert {name: type(part) for name, part in vars(plain).items() if isinstance(part, PlainPart)} == {
+        name: find_plain(client)
+        for name, part in parts.items()
+        for client in CLIENTS
+        if find_twin(client) is type(part)
+    }
+
+
 def test_docstrings_have_no_async_code() -> None:
     assert (
         make_plain(">>> async with Producer() as p:\n...     await p.send()")
         == ">>> with Producer() as p:\n...     p.send()"
     )
     for client in CLIENTS:
-        doc = getattr(eruca.sync, client.name).__doc__
+        doc = find_plain(client).__doc__ or ""
         examples = [line for line in doc.splitlines() if line.lstrip().startswith((">>>", "..."))]
         assert not [line for line in examples if "await" in line or "async" in line]
 

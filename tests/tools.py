@@ -32,6 +32,7 @@ TOOLS = {
     "go": Tool("Go", {"go": "golang-go"}),
     "node": Tool("Node and npm", {"node": "nodejs", "npm": "npm"}),
     "etcd": Tool("etcd", {"etcd": "etcd-server"}),
+    "prometheus": Tool("Prometheus", {"prometheus": "prometheus", "promtool": "prometheus"}),
 }
 
 

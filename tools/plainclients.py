@@ -1,14 +1,15 @@
 """Write the plain clients from the async ones: `python -m tools.plainclients [--check]`.
 
 A plain client has the signatures and docstrings of its async twin, so they are written once, in the async class. For
-each client this writes one module of `eruca._client.sync`. A generated method makes the same call of the twin, in the
-event loop of the plain clients, and waits for the result.
+each client this writes one module of `eruca._client.sync`, and for the admin and each of its parts one of
+`eruca._admin.sync`. A generated method makes the same call of the twin, in the event loop of the plain clients, and
+waits for the result.
 
 Differences are written by hand, in the base class of the generated one. The generated method NAME calls a method
 `_plain_NAME` of that class instead of the twin, if there is one; its return type, and its docstring if it has one,
-replace those of the twin. A method `_plain_NAME` for an argument NAME of the constructor converts that argument. The
-docstring of the base class, without its first paragraph, is added to the docstring of the client. A type that both
-modules know is taken from the base class's module.
+replace those of the twin. An async iterator becomes an iterator. A method `_plain_NAME` for an argument NAME of the
+constructor converts that argument. The docstring of the base class, without its first paragraph, is added to the
+docstring of the client. A type that both modules know is taken from the base class's module.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Final
 
 SOURCES: Final = Path(__file__).resolve().parents[1] / "src"
 SYNC: Final = "eruca._client.sync"
+ADMIN: Final = "eruca._admin.sync"
 _BY_HAND: Final = "_plain_"
 # Async code in docstrings, and the same for plain code.
 _PLAIN_WORDS: Final = (
@@ -32,6 +34,7 @@ _PLAIN_WORDS: Final = (
     (re.compile(r"\bawait "), ""),
     (re.compile(r"\bfrom eruca import\b"), "from eruca.sync import"),
 )
+_ASYNC_ITERATOR: Final = "AsyncIterator["
 # Every plain client has these from its base class.
 _OF_BASE: Final = {"start", "close", "run", "options", "group"}
 
@@ -47,6 +50,18 @@ class Client:
     target: str
     base_module: str
     base: str
+    package: str = SYNC
+    # A part of a client has no constructor of its own; its base class takes the async class as a parameter.
+    is_part: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The file to write."""
+        return SOURCES / self.package.replace(".", "/") / f"{self.target}.py"
+
+
+def _part(name: str, module: str) -> Client:
+    return Client(name, f"eruca._admin.{module}", module, "base", "PlainPart", package=ADMIN, is_part=True)
 
 
 CLIENTS: Final = (
@@ -61,6 +76,20 @@ CLIENTS: Final = (
     Client("Consumer", "eruca._client.push.consumer", "consumer", "consuming", "PlainConsumer"),
     Client("PullConsumer", "eruca._client.pull.consumer", "pullconsumer", "pulling", "PlainPullConsumer"),
     Client("ScheduledPull", "eruca._client.pull.scheduledpull", "scheduledpull", "scheduling", "PlainScheduledPull"),
+    Client("Admin", "eruca._admin.admin", "admin", "operating", "PlainAdmin", package=ADMIN),
+    _part("Topics", "topics"),
+    _part("Groups", "groups"),
+    _part("Offsets", "offsets"),
+    _part("Messages", "messages"),
+    _part("DeadLetters", "deadletters"),
+    _part("Transactions", "transactions"),
+    _part("DelayedMessages", "delayed"),
+    _part("Clients", "clients"),
+    _part("Brokers", "brokers"),
+    _part("Cluster", "cluster"),
+    _part("NameServers", "nameservers"),
+    _part("Accounts", "accounts"),
+    _part("Routes", "routes"),
 )
 
 
@@ -108,11 +137,11 @@ class Writer:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._source = Module(client.source)
-        self._base = Module(f"{SYNC}.{client.base_module}")
+        self._base = Module(f"{client.package}.{client.base_module}")
         self._class = self._source.find_class(client.name)
         self._base_class = self._base.find_class(client.base)
         self._shared = Module(f"{SYNC}.base")
-        bases = [*map(self._shared.find_class, ("PlainClient", "RunningClient")), self._base_class]
+        bases = [*map(self._shared.find_class, ("PlainClient", "GroupClient", "RunningClient")), self._base_class]
         self._by_hand = {node.name: node for base in bases for node in _list_functions(base)}
         self._imports: set[str] = set()
         self._overloaded: set[str] = set()
@@ -120,21 +149,24 @@ class Writer:
     def write(self) -> str:
         """Return the source of the module, not yet formatted."""
         client = self._client
-        methods = [self._write_init(), *(self._write_method(node) for node in self._list_methods())]
+        inits = [] if client.is_part else [self._write_init()]
+        methods = [*inits, *(self._write_method(node) for node in self._list_methods())]
+        base = f"{client.base}[Async{client.name}]" if client.is_part else client.base
         lines = [
-            f'"""`eruca.sync.{client.name}`.',
+            f'"""`{client.name}` of `eruca.sync.Admin`.' if client.is_part else f'"""`eruca.sync.{client.name}`.',
             "",
-            f"Written by `make generate` from `{client.source}` and `{SYNC}.{client.base_module}`; do not edit.",
+            f"Written by `make generate` from `{client.source}` and",
+            f"`{client.package}.{client.base_module}`; do not edit.",
             '"""',
             "",
             "from __future__ import annotations",
             "",
             f"from {client.source} import {client.name} as Async{client.name}",
-            f"from {SYNC}.{client.base_module} import {client.base}",
+            f"from {client.package}.{client.base_module} import {client.base}",
             *sorted(self._imports),
             "",
             "",
-            f"class {client.name}({client.base}):",
+            f"class {client.name}({base}):",
             _indent(_quote(self._describe_class())),
             "",
             *(f"{_indent(method)}\n" for method in methods),
@@ -142,6 +174,8 @@ class Writer:
         return "\n".join(lines)
 
     def _describe_class(self) -> str:
+        if self._client.is_part:
+            return make_plain(ast.get_docstring(self._class) or "")
         _, _, more = (ast.get_docstring(self._base_class) or "").partition("\n\n")
         return "\n\n".join(part for part in (make_plain(ast.get_docstring(self._class) or ""), more) if part)
 
@@ -186,13 +220,15 @@ class Writer:
         self._note_names(node.args)
         returns = ""
         if returning.returns is not None:
+            if _yields(returning):
+                self._imports.add("from collections.abc import Iterator")
             self._note_names(returning.returns)
-            returns = f" -> {ast.unparse(returning.returns)}"
+            returns = f" -> {ast.unparse(returning.returns).replace(_ASYNC_ITERATOR, 'Iterator[')}"
         return f"def {node.name}({ast.unparse(node.args)}){returns}:"
 
     def _note_names(self, annotated: ast.AST) -> None:
         for each in ast.walk(annotated):
-            if isinstance(each, ast.Name) and not hasattr(builtins, each.id):
+            if isinstance(each, ast.Name) and not hasattr(builtins, each.id) and each.id != "AsyncIterator":
                 if each.id == "Message":
                     module = self._shared
                 else:
@@ -208,6 +244,8 @@ class Writer:
         if "property" in decorators:
             return self._write_return(node, f"self._call(lambda: self._twin.{node.name})")
         work = f"self._twin.{node.name}({given})"
+        if _yields(node):
+            return f"return self._iterate({work})"
         if isinstance(node, ast.FunctionDef):
             return self._write_return(node, f"self._call(lambda: {work})")
         is_patient = "timeout" in {each.arg for each in [*node.args.args, *node.args.kwonlyargs]}
@@ -247,6 +285,11 @@ class Writer:
         return name
 
 
+def _yields(node: Function) -> bool:
+    """Whether a method is an async iterator."""
+    return node.returns is not None and ast.unparse(node.returns).startswith(_ASYNC_ITERATOR)
+
+
 def make_plain(docstring: str) -> str:
     """Return a docstring for plain code."""
     for pattern, replacement in _PLAIN_WORDS:
@@ -279,7 +322,7 @@ def main() -> int:
     is_check = "--check" in sys.argv[1:]
     stale = []
     for client in CLIENTS:
-        path = SOURCES / SYNC.replace(".", "/") / f"{client.target}.py"
+        path = client.path
         source = format_source(Writer(client).write(), path)
         if not path.exists() or path.read_text(encoding="utf-8") != source:
             stale.append(path)

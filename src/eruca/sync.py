@@ -3,9 +3,13 @@
 >>> from eruca.sync import Consumer, Producer
 >>> with Producer("127.0.0.1:9876", group="shop") as producer:
 ...     producer.send("orders", b"...")
+>>> with Admin("127.0.0.1:9876") as admin:
+...     print(admin.groups.show("billing").lag)
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from eruca._client.group.lag import Lag
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Retry
@@ -27,7 +31,11 @@ from eruca._net.tls import Tls
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import RetryLater
 
+if TYPE_CHECKING:
+    from eruca._admin.sync.admin import Admin
+
 __all__ = [
+    "Admin",
     "ClassFilter",
     "ClientOptions",
     "Consumer",
@@ -55,3 +63,12 @@ __all__ = [
     "TransactionReceipt",
     "TransactionalProducer",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is used: a program that only sends and receives need not load it.
+    if name != "Admin":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from eruca._admin.sync.admin import Admin
+
+    return Admin

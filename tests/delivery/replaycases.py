@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from eruca import Consumer, Message, Offsets, Producer
-from eruca._admin import offsets
-from eruca._admin.session import Admin
 from eruca._wire.bodies import MessageQueue
+from eruca.admin import Admin
 from tests.clients.members import JavaMember, MemberSettings
 from tests.figures import note_figures
 from tests.integration.admin.staging import wait_until
@@ -127,23 +126,23 @@ class Scene:
         times = [
             message.record.store_timestamp
             for queue, begin in self.begins.items()
-            async for message in self.admin.read_queue(queue, begin)
+            async for message in self.admin.connection.read_queue(queue, begin)
         ]
         self.moment_ms = min(times) - 1
 
     async def _has_route(self) -> bool:
-        return await self.admin.find_route(self.topic) is not None
+        return await self.admin.connection.find_route(self.topic) is not None
 
     async def _has(self, count: int) -> bool:
         return sum((await self._find_ends()).values()) == count
 
     async def _find_ends(self) -> dict[MessageQueue, int]:
-        reader = self.admin.reader
+        reader = self.admin.connection.reader
         return {queue: max(0, await reader.find_end(queue)) for queue in await reader.list_queues(self.topic)}
 
     async def read_offsets(self, group: str) -> dict[MessageQueue, int]:
         """Where a group is."""
-        rows = await offsets.show(self.admin, group, self.topic)
+        rows = (await self.admin.offsets.show(group, self.topic)).items
         return {MessageQueue(row.broker, row.queue, row.topic): row.offset for row in rows}
 
     async def is_at(self, group: str, places: dict[MessageQueue, int]) -> bool:
@@ -215,9 +214,9 @@ async def reset_while_here(scene: Scene, tool: Tool) -> None:
 async def skip_backlog(scene: Scene, tool: Tool) -> None:
     """Messages that a group has not consumed are skipped."""
     await scene.consume_all()
-    address = scene.admin.find_master(next(iter(scene.ends)).broker_name)
+    address = scene.admin.connection.find_master(next(iter(scene.ends)).broker_name)
     for queue in scene.ends:
-        await scene.admin.calls.write_offset(address, scene.group, queue, 1, wait=True)
+        await scene.admin.connection.calls.write_offset(address, scene.group, queue, 1, wait=True)
     await tool.skip(scene.group, scene.topic)
     assert await scene.read_offsets(scene.group) == scene.ends
     async with Reader(scene) as reader:
@@ -230,10 +229,10 @@ async def skip_backlog(scene: Scene, tool: Tool) -> None:
 async def clone_group(scene: Scene, tool: Tool) -> None:
     """Another group gets the same offsets."""
     await scene.consume_all()
-    address = scene.admin.find_master(next(iter(scene.ends)).broker_name)
+    address = scene.admin.connection.find_master(next(iter(scene.ends)).broker_name)
     places = {queue: 1 + queue.queue_id % 3 for queue in scene.ends}
     for queue, place in places.items():
-        await scene.admin.calls.write_offset(address, scene.group, queue, place, wait=True)
+        await scene.admin.connection.calls.write_offset(address, scene.group, queue, place, wait=True)
     await tool.clone(scene.group, f"{scene.group}-clone", scene.topic)
     assert await scene.read_offsets(f"{scene.group}-clone") == places
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eruca._admin.session import Admin
+from eruca.admin import Admin
 from tests.delivery.replaycases import CASES, HALF, NEW, Case, OurTool, Reader, Scene, run_case
 from tests.integration.admin.staging import wait_until
 from tests.interop.brokers import Cluster

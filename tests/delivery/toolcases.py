@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from eruca import Consumer, Message, Offsets, Outcome
-from eruca._admin import deadletters
-from eruca._admin.session import Admin
-from eruca._admin.transactions import State
+from eruca._admin.transactiontable import State
 from eruca._client.produce.checks import Decision
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._wire.names import DLQ_PREFIX
+from eruca.admin import Admin
 from tests.figures import note_figures
 from tests.integration.admin.staging import (
     TRANSACTION_GROUP,
@@ -122,8 +121,8 @@ async def use_dead_letters(cluster: Cluster, home: Path, name: str) -> None:
 
 
 async def _are_dead(admin: Admin, group: str) -> bool:
-    route = await admin.find_route(DLQ_PREFIX + group)
-    return route is not None and await deadletters.count(admin, group) == LETTERS
+    route = await admin.connection.find_route(DLQ_PREFIX + group)
+    return route is not None and await admin.dead_letters.count(group) == LETTERS
 
 
 async def use_transactions(cluster: Cluster, store: Path, name: str) -> None:

@@ -84,6 +84,7 @@ WHO: dict[str, Credentials | None] = {
 }
 # Where Java's exception was thrown follows its text.
 _THROWN_AT = re.compile(r", org\.apache\.rocketmq\.acl\.[\w.]+\(\w+\.java:\d+\)$")
+_SAID_BY = re.compile(r"^broker \S+ refused: ")
 _AT_BROKER = re.compile(r"\bBROKER: \S+$")
 REFUSED = "org.apache.rocketmq.acl.common.AclException: "
 
@@ -149,7 +150,9 @@ class GuardedJava(JavaCluster):
         self.accounts.parent.mkdir(parents=True)
         self.accounts.write_text(ACCOUNTS)
         small = {"mappedFileSizeCommitLog": 1 << 24}
-        super().__init__(peer, home, {**SETTINGS, **PATIENCE, **small, "aclEnable": "true"})
+        # Its default, which other tests turn off.
+        system = {"tls.server.mode": "permissive"}
+        super().__init__(peer, home, {**SETTINGS, **PATIENCE, **small, "aclEnable": "true"}, system=system)
 
 
 Guarded = GuardedEruca | GuardedJava
@@ -158,7 +161,7 @@ Guarded = GuardedEruca | GuardedJava
 def tell(text: str | None) -> str:
     """A refusal without what always differs: where Java's exception was thrown, and the address of the broker."""
     line = ((text or "").splitlines() or [""])[0]
-    return _THROWN_AT.sub("", _AT_BROKER.sub("", line.rpartition("DESC: ")[2]).strip())
+    return _THROWN_AT.sub("", _AT_BROKER.sub("", _SAID_BY.sub("", line.rpartition("DESC: ")[2])).strip())
 
 
 def read_accounts(cluster: Guarded) -> dict[str, Any]:

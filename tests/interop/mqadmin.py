@@ -42,7 +42,7 @@ class Ask:
     unordered: bool = False
     # Only the names of the fields are compared, for the reason given.
     names_only: str = ""
-    # Names of fields that only Eruca has.
+    # Names of fields that Eruca may have in addition.
     more: Container[str] = ()
     # Neither has anything to say.
     silent: bool = False
@@ -139,11 +139,10 @@ class Side:
         (row,) = self._program.ask({"do": "run", "nameServer": self._cluster.name_server, "arguments": arguments})
         text = Path(self._words["home"], ask.file).read_text("utf-8") if ask.file else row["out"]
         items = parse_fields(self._hide(text))
-        more = ask.more if self._cluster.kind == "eruca" else ()
         if ask.names_only:
-            items = [name for name in list_names(items) if name not in more]
+            items = [name for name in list_names(items)]
         else:
-            items = [item for item in items if not _is_idle_retry(item) and not any(name in more for name in item)]
+            items = [item for item in items if not _is_idle_retry(item)]
             items = [hide_fields(item, ask.differs) for item in items]
             if ask.unordered:
                 items.sort(key=lambda item: json.dumps(item, sort_keys=True))
@@ -176,9 +175,20 @@ def find_differences(sides: tuple[Side, Side], *asks: Ask) -> str:
     for ask in asks:
         eruca, java = (side.wait_for_answer(ask) for side in sides)
         assert any(java.values()) != ask.silent, f"{ask.line} says {java}"
+        known = {name for item in java["fields"] for name in _list_names_of(item)}
+        eruca["fields"] = [
+            item
+            for item in eruca["fields"]
+            if not any(name in ask.more and name not in known for name in _list_names_of(item))
+        ]
         if eruca != java:
             differences.append((ask.line, list_differences(eruca, java)))
     return "\n".join(f"{line}\n    " + "\n    ".join(found) for line, found in differences)
+
+
+def _list_names_of(item: Any) -> list[str]:
+    """The names in a field, which is one itself where only names are compared."""
+    return list(item) if isinstance(item, dict) else [str(item)]
 
 
 def list_differences(eruca: dict[str, Any], java: dict[str, Any]) -> list[str]:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Producer
+from eruca import Consumer, Producer
 from eruca._wire.signature import Credentials
-from eruca.errors import ErucaError
 from tests.interop.brokers import SETTINGS, Cluster, ErucaCluster
 from tests.interop.clientprograms import ClientProgram, Stage, build_go
 from tests.interop.guarded import (
@@ -29,10 +28,13 @@ from tests.interop.guarded import (
     write_tools,
 )
 from tests.interop.javapeer import JavaProgram, Peer, PeerError
+from tests.interop.oursigned import DEEDS, ask_ours, sign_in
 from tests.needs import starts
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.whole
+# How the official clients connect; all servers here have made a certificate themselves.
+WAYS: dict[str, dict[str, object]] = {"plain": {}, "tls": {"tls.enable": "true"}}
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +50,24 @@ def both(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
         yield eruca, java
 
 
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    """How clients connect."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def accounts(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
+def accounts(way: str, peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
     """The official client with the hook that signs."""
-    with JavaProgram(peer, "eruca.interop.Accounts", tmp_path_factory.mktemp("accounts")) as program:
+    home = tmp_path_factory.mktemp("accounts")
+    with JavaProgram(peer, "eruca.interop.Accounts", home, system=WAYS[way]) as program:
         yield program
 
 
 @pytest.fixture(scope="module")
-def mqadmin(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
-    with JavaProgram(peer, "eruca.interop.MqAdmin", tmp_path_factory.mktemp("mqadmin")) as program:
+def mqadmin(way: str, peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
+    home = tmp_path_factory.mktemp("mqadmin")
+    with JavaProgram(peer, "eruca.interop.MqAdmin", home, system=WAYS[way]) as program:
         yield program
 
 
@@ -90,6 +100,8 @@ STRICTER = {
         "from here",
     ): f"1 {REFUSED}Need admin permission for request code=17, but accessKey=from-here is not",
 }
+# Nobody knows who they are.
+BAD = ("wrong secret", "nobody", "unknown", "from elsewhere")
 # Whoever tries names does not learn here which accounts exist.
 NOT_TOLD = f"1 {REFUSED}Check signature failed for accessKey=who-is-this"
 TOLD_BY_JAVA = f"1 {REFUSED}No acl config for who-is-this"
@@ -106,7 +118,7 @@ def test_java_client(both: tuple[Guarded, Guarded], accounts: JavaProgram, what:
         assert not java.startswith("1 ")
     else:
         assert eruca == java
-    if who in ("wrong secret", "nobody", "unknown", "from elsewhere"):
+    if who in BAD:
         assert eruca.startswith(f"1 {REFUSED}")
 
 
@@ -116,17 +128,24 @@ def test_java_consumer_and_retries(both: tuple[Guarded, Guarded], accounts: Java
         assert ask(accounts, cluster, "consume", "billing") != "null"
 
 
-def test_java_client_of_a_name_server_with_accounts(accounts: JavaProgram, tmp_path: Path) -> None:
-    """Java's client signs its requests to name servers too, though Java's name servers do not care."""
+@pytest.fixture
+def guarded_names(tmp_path: Path) -> Iterator[ErucaCluster]:
+    """Eruca with accounts at the name server too."""
     path = tmp_path / "plain_acl.yml"
-    path.write_text(ACCOUNTS + "brokerRemoteAddresses:\n- 127.0.0.1\n")
-    with ErucaCluster(tmp_path / "up", {**SETTINGS, "aclEnable": "true", "aclFile": path}) as cluster:
-        assert ask(accounts, cluster, "createTopic", "admin") == "created"
-        assert ask(accounts, cluster, "send", "shop") == "SEND_OK"
-        assert ask(accounts, cluster, "consume", "billing") == "send by shop"
-        assert "No route info of this topic" in ask(accounts, cluster, "send", "wrong secret")
-        # From here brokers need no account, and they may look up routes; but they do not send.
-        assert ask(accounts, cluster, "send", "nobody") == f"1 {REFUSED}No accessKey is configured"
+    path.write_text(ACCOUNTS + "- {accessKey: the-brokers, secretKey: secret-of-brokers, broker: true}\n")
+    keys = {"brokerAccessKey": "the-brokers", "brokerSecretKey": "secret-of-brokers"}
+    with ErucaCluster(tmp_path / "up", {**SETTINGS, "aclEnable": "true", "aclFile": path, **keys}) as cluster:
+        yield cluster
+
+
+def test_java_client_of_a_name_server_with_accounts(accounts: JavaProgram, guarded_names: ErucaCluster) -> None:
+    """Java's client signs its requests to name servers too, though Java's name servers do not care."""
+    cluster = guarded_names
+    assert ask(accounts, cluster, "createTopic", "admin") == "created"
+    assert ask(accounts, cluster, "send", "shop") == "SEND_OK"
+    assert ask(accounts, cluster, "consume", "billing") == "send by shop"
+    assert "No route info of this topic" in ask(accounts, cluster, "send", "wrong secret")
+    assert "No route info of this topic" in ask(accounts, cluster, "send", "nobody")
 
 
 # --- mqadmin ----------------------------------------------------------------------------------------------------------
@@ -210,68 +229,132 @@ def test_mqadmin_changes_accounts(
     assert shop.secret_key in shown[1]["out"]
 
     # An account that is no admin: Java's broker lets everyone with an account change accounts.
-    eruca, _ = run_both(
-        mqadmin,
-        both,
-        "updateAclConfig -b {broker} -a the-shop -s 12345678 -m true",
-        write_tools(tmp_path / "shop.yml", shop),
-    )
-    assert "Need admin permission for request code=50" in eruca["error"]
+    by_shop = write_tools(tmp_path / "shop.yml", shop)
+    eruca, java = run_both(mqadmin, both, "deleteAclConfig -b {broker} -a nobody-has-this", by_shop)
+    assert "Need admin permission for request code=51" in eruca["error"]
+    assert java["error"] and "permission" not in java["error"]
+
+
+# What needs the admin right in Java's broker too, and what only in Eruca.
+FOR_ADMINS = {
+    "updateTopic -b {broker} -t made-by-all -r 2 -w 2": True,
+    "updateSubGroup -b {broker} -g made-by-all": True,
+    "deleteSubGroup -b {broker} -g made-by-all": True,
+    "cleanUnusedTopic -b {broker}": False,
+    "topicStatus -t " + TOPIC: None,
+    "brokerStatus -b {broker}": None,
+}
+
+
+@pytest.mark.parametrize("who", WHO)
+def test_mqadmin_with_each_account(
+    both: tuple[Guarded, Guarded], mqadmin: JavaProgram, tmp_path: Path, who: str
+) -> None:
+    account = WHO[who]
+    tools = None if account is None else write_tools(tmp_path / "tools.yml", account)
+    is_admin = who in ("admin", "limited admin")
+    for line, needs_admin in FOR_ADMINS.items():
+        eruca, java = [side["error"] for side in run_both(mqadmin, both, line, tools)]
+        if who == "unknown":
+            assert "Check signature failed for accessKey=who-is-this" in eruca
+            assert "No acl config for who-is-this" in java
+        elif needs_admin is False and not is_admin and not java:
+            assert "Need admin permission for request code=316" in eruca
+        elif needs_admin and who == "from here":
+            assert "Need admin permission" in eruca and not java
+        else:
+            assert eruca == java, line
+        assert bool(eruca) == (who in BAD or (needs_admin is not None and not is_admin))
 
 
 # --- the Go client and ours -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["eruca", "java"])
-def cluster(request: pytest.FixtureRequest, both: tuple[Guarded, Guarded]) -> Guarded:
-    return both[0] if request.param == "eruca" else both[1]
+def sign_in_go(who: str) -> dict[str, str]:
+    """The keys of an account, as the Go program takes them."""
+    account = WHO[who]
+    return {} if account is None else {"accessKey": account.access_key, "secretKey": account.secret_key}
+
+
+def send_from_go(stage: Stage, who: str) -> str:
+    """Send a message with an account; gives the result, or the refusal."""
+    producer = stage.start_producer(retries=0, **sign_in_go(who))
+    try:
+        (row,) = producer.send({"topic": TOPIC, "body": f"from Go by {who}"})
+    except PeerError as error:
+        refusal = re.search(r"CODE: (\d+), +DESC: ([^\n\"']+)", str(error))
+        assert refusal is not None, error
+        return f"{refusal[1]} {tell(refusal[2])}"
+    finally:
+        stage.stop(producer.name)
+    assert row["status"] == 0
+    return "SEND_OK"
 
 
 @pytest.mark.needs("go")
-def test_go_client(cluster: Guarded, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    def sign_in(who: str) -> dict[str, str]:
-        account = WHO[who]
-        return {} if account is None else {"accessKey": account.access_key, "secretKey": account.secret_key}
+def test_go_client(both: tuple[Guarded, Guarded], accounts: JavaProgram, tmp_path: Path) -> None:
+    """What it hears is what Java's client hears."""
+    for cluster in both:
+        with ClientProgram("go", build_go(), tmp_path / f"go-{cluster.kind}", cluster) as program:
+            stage = Stage(program, f"accounts-{cluster.kind}")
+            for who in WHO:
+                assert send_from_go(stage, who) == ask(accounts, cluster, "send", who), (cluster.kind, who)
+            consumer = stage.start_consumer(TOPIC, group=GROUP, **sign_in_go("billing"))
+            stage.wait_for_bodies([consumer], ["from Go by shop"])
+            stage.close()
 
-    with ClientProgram("go", build_go(), tmp_path / "go", cluster) as program:
-        stage = Stage(program, f"accounts-{cluster.kind}")
-        body = f"from Go to {cluster.kind}"
-        sent = stage.start_producer(**sign_in("shop")).send({"topic": TOPIC, "body": body})
-        assert [row["status"] for row in sent] == [0]
-        consumer = stage.start_consumer(TOPIC, group=GROUP, **sign_in("billing"))
-        stage.wait_for_bodies([consumer], [body])
-        for who, problem in (
-            ("billing", f"No default permission for topic:{TOPIC}"),
-            ("wrong secret", "Check signature failed for accessKey=the-shop"),
-            ("nobody", "No accessKey is configured"),
-        ):
-            producer = stage.start_producer(retries=0, **sign_in(who))
-            with pytest.raises(PeerError, match=problem):
-                producer.send({"topic": TOPIC, "body": "no"})
+
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("what", DEEDS)
+async def test_our_clients(both: tuple[Guarded, Guarded], accounts: JavaProgram, way: str, what: str, who: str) -> None:
+    """What they hear is what the official client hears."""
+    for cluster in both:
+        heard = await ask_ours(cluster, what, who, tls=way == "tls")
+        assert heard == await asyncio.to_thread(ask, accounts, cluster, what, who)
+
+
+async def test_our_consumer(both: tuple[Guarded, Guarded], way: str) -> None:
+    for cluster in both:
+        body = f"ours to {cluster.kind}, {way}".encode()
+        async with Producer(group="shop", options=sign_in(cluster, "shop", tls=way == "tls")) as producer:
+            await producer.send(TOPIC, body)
+        came: asyncio.Queue[bytes] = asyncio.Queue()
+        consumer = Consumer(group=GROUP, start="earliest", options=sign_in(cluster, "billing", tls=way == "tls"))
+        consumer.handler(TOPIC)(lambda message, into=came: into.put_nowait(message.body))
+        seen = []
+        async with consumer, asyncio.timeout(PATIENCE_S):
+            while body not in seen:
+                seen.append(await came.get())
+        assert seen[-1] == body
+
+
+async def test_other_clients_of_a_name_server_with_accounts(
+    guarded_names: ErucaCluster, accounts: JavaProgram, mqadmin: JavaProgram, way: str, tmp_path: Path
+) -> None:
+    cluster, admin = guarded_names, WHO["admin"]
+    assert admin is not None
+
+    def run(line: str, tools: Path | None) -> str:
+        request = {"do": "run", "nameServer": cluster.name_server, "arguments": line.split()}
+        (row,) = mqadmin.ask(request if tools is None else request | {"tools": str(tools)})
+        return f"{row['out']} {row.get('error')}"
+
+    assert await asyncio.to_thread(ask, accounts, cluster, "createTopic", "admin") == "created"
+    assert await ask_ours(cluster, "send", "shop", tls=way == "tls") == "SEND_OK"
+    refused = await ask_ours(cluster, "send", "wrong secret", tls=way == "tls")
+    assert refused.endswith("Check signature failed for accessKey=the-shop")
+    tools = await asyncio.to_thread(write_tools, tmp_path / "tools.yml", admin)
+    assert "broker-a" in await asyncio.to_thread(run, "clusterList", tools)
+    stranger = await asyncio.to_thread(write_tools, tmp_path / "stranger.yml", Credentials("the-admin", "a-guess"))
+    assert "Check signature failed" in await asyncio.to_thread(run, "clusterList", stranger)
+
+
+@pytest.mark.needs("go")
+def test_go_client_of_a_name_server_with_accounts(
+    guarded_names: ErucaCluster, accounts: JavaProgram, tmp_path: Path
+) -> None:
+    assert ask(accounts, guarded_names, "createTopic", "admin") == "created"
+    with ClientProgram("go", build_go(), tmp_path / "go", guarded_names) as program:
+        stage = Stage(program, "names")
+        assert send_from_go(stage, "shop") == "SEND_OK"
         stage.close()
-
-
-async def test_our_clients(cluster: Guarded) -> None:
-    def sign_in(who: str) -> ClientOptions:
-        account = WHO[who]
-        key, secret = ("", "") if account is None else (account.access_key, account.secret_key)
-        return ClientOptions(nameservers=cluster.name_server, access_key=key, secret_key=secret)
-
-    body = f"ours to {cluster.kind}".encode()
-    async with Producer(group="shop", options=sign_in("shop")) as producer:
-        await producer.send(TOPIC, body)
-        await producer.send_batch(TOPIC, [b"one", b"two"])
-    for who, problem in (
-        ("billing", f"No default permission for topic:{TOPIC}"),
-        ("wrong secret", "Check signature failed for accessKey=the-shop"),
-        ("nobody", "No accessKey is configured"),
-    ):
-        with pytest.raises(ErucaError, match=problem):
-            async with Producer(group="shop", options=sign_in(who)) as producer:
-                await producer.send(TOPIC, b"no")
-    seen: asyncio.Queue[bytes] = asyncio.Queue()
-    consumer = Consumer(group=GROUP, start="earliest", options=sign_in("billing"))
-    consumer.handler(TOPIC)(lambda message: seen.put_nowait(message.body))
-    async with consumer, asyncio.timeout(PATIENCE_S):
-        while await seen.get() != b"two":
-            pass

@@ -54,9 +54,9 @@ def send(address: str, topic: str, *arguments: str, stored: int) -> list[dict[st
 def test_a_topic_makes_itself_and_its_messages_are_read(address: str) -> None:
     how = ("--tags", "a", "--keys", "k1 k2", "--property", "who=me")
     (sent,) = send(address, "CliFirst", "héllo", *how, stored=1)
-    assert sent["status"] == "SEND_OK"
+    assert sent["status"] == "STORED"
     (row,) = run(address, "tail", "CliFirst")
-    assert (row["body"], row["tags"], row["keys"], row["properties"]["who"]) == ("héllo", "a", "k1 k2", "me")
+    assert (row["body"], row["tags"], row["keys"], row["properties"]["who"]) == ("héllo", "a", ["k1", "k2"], "me")
     assert (row["queue"], row["offset"], row["message_id"]) == (sent["queue"], sent["offset"], sent["message_id"])
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from eruca._cli.optionlist import Role, list_options
 from tests.interop.brokers import SETTINGS, ErucaCluster, JavaCluster
 from tests.interop.javapeer import JavaProgram, Peer
 from tests.interop.mqadmin import Ask, Side, find_differences
@@ -38,57 +39,14 @@ def sides(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
 
 # --- commands that read -------------------------------------------------------------------------------------------
 
-# Settings that Eruca has and Java does not, and some of Java's that its brokers leave out as long as they are not set.
-BROKER_SETTINGS = {
-    "archivedPosition",
-    "bindAddress",
-    "channelExpiredTimeout",
-    "configBlackList",
-    "deleteFilesBatchMax",
-    "deleteOnlyArchived",
-    "diskSpaceCleanForciblyRatio",
-    "diskSpaceWarningLevelRatio",
-    "enableBatchPush",
-    "etcdEndpoints",
-    "etcdPrefix",
-    "failover",
-    "failoverLeaseSeconds",
-    "filterServerExpiredTimeout",
-    "haCatchUpBytesPerSecond",
-    "haCopyOldest",
-    "haMetadataInterval",
-    "haReconnectInterval",
-    "inSyncReplicas",
-    "logLevel",
-    "propertiesLengthMax",
-    "pullRequestHoldScanInterval",
-    "readConfirmedOnly",
-    "rebalanceLockMaxLiveTime",
-    "rmqAddressServerDomain",
-    "scanNotActiveClientInterval",
-    "scheduleMessageInterval",
-    "timerMaxDelaySec",
-    "timerWheelEnable",
-    "topicNameLengthMax",
-} | {
-    "brokerConfigPath",
-    "dLegerGroup",
-    "dLegerPeers",
-    "dLegerSelfId",
-    "haMasterAddress",
-    "preferredLeaderId",
-    "readOnlyCommitLogStorePaths",
-    "storePathDLedgerCommitLog",
-}
+
+def list_keys(role: Role) -> frozenset[str]:
+    """The keys of all options that a server declares: those that Java lacks, or shows only when they are set, too."""
+    return frozenset(facts.key for facts in list_options() if facts.role in (role, Role.SERVER))
+
+
 # What Eruca tells of itself besides what Java tells.
 BROKER_STATUS = {"erucaEpoch", "erucaOnce", "erucaOnceDropped", "erucaRole", "erucaSlaves"}
-NAME_SERVER_SETTINGS = {
-    "bindAddress",
-    "brokerChannelExpiredTime",
-    "configBlackList",
-    "printKVConfigInterval",
-    "scanNotActiveBrokerInterval",
-}
 SMALL = "`eruca up` is for a first try and keeps its files small"
 UNSET = "what is not set is shown as not set"
 BROKER_VALUES = {
@@ -155,8 +113,8 @@ READS = [
     Ask("consumerStatus -g MqReaders"),
     Ask("getConsumerConfig -g MqReaders"),
     Ask("getConsumerConfig -g MqNobody", silent=True),
-    Ask("getBrokerConfig -b {broker}", differs=BROKER_VALUES, more=BROKER_SETTINGS, unordered=True),
-    Ask("getNamesrvConfig", differs=NAME_SERVER_VALUES, more=NAME_SERVER_SETTINGS, unordered=True),
+    Ask("getBrokerConfig -b {broker}", differs=BROKER_VALUES, more=list_keys(Role.BROKER), unordered=True),
+    Ask("getNamesrvConfig", differs=NAME_SERVER_VALUES, more=list_keys(Role.NAMESERVER), unordered=True),
     Ask("queryMsgById -i {o5}", differs=_VIEW),
     Ask("queryMsgByKey -t MqOrders -k key3", unordered=True),
     Ask("queryMsgByKey -t MqOrders -k nothing"),

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from eruca import ClientOptions
 from eruca._admin.promotion import measure
-from eruca._admin.replication import promote
-from eruca._admin.session import Admin
 from eruca._wire.names import MASTER
+from eruca.admin import Admin
 from eruca.errors import ErucaError
 from tests.patience import PATIENCE_S
 from tests.replication.groups import Group
@@ -102,7 +101,7 @@ async def run(settings: Settings, home: Path) -> Result:
         Admin(group.names.address, ClientOptions(instance="senders", call_timeout=1)) as admin,
         AsyncExitStack() as stack,
     ):
-        loads = [DirectLoad(admin.calls, ledger, member.address, queues=QUEUES) for member in group.members]
+        loads = [DirectLoad(admin.connection.calls, ledger, member.address, queues=QUEUES) for member in group.members]
         for load in loads:
             stack.push_async_callback(load.stop)
         for _ in range(settings.episodes):
@@ -223,7 +222,7 @@ class _Episode:
                 self._result.again += 1
                 for chosen in sorted(states, key=lambda member: measure(states[member]), reverse=True):
                     try:
-                        await promote(group.watch.admin, chosen.told_address)
+                        await group.watch.admin.cluster.promote(chosen.told_address)
                         return
                     except ErucaError:
                         continue

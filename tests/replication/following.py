@@ -313,7 +313,7 @@ def _judge(facts: Mapping[str, Any], known: Mapping[int, int], count: int) -> li
 
 
 async def _read_offsets(stage: _Stage, name: str, group: str, queues: list[MessageQueue]) -> dict[int, int]:
-    calls, address = stage.watch.admin.calls, stage.address(name)
+    calls, address = stage.watch.admin.connection.calls, stage.address(name)
     found = {queue.queue_id: await calls.read_offset(address, group, queue) for queue in queues}
     return {queue_id: offset or 0 for queue_id, offset in found.items()}
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from eruca._admin.replication import promote, read_state
 from eruca._storetools.readonly import Level
 from eruca._storetools.verify import verify_store
 from eruca._wire.bodies import MessageQueue, ReplicationState
@@ -141,7 +140,7 @@ class Group:
         if not member.is_running:
             return None
         try:
-            return await read_state(self.watch.admin, member.address)
+            return await self.watch.admin.cluster.state(member.address)
         except ErucaError:
             return None
 
@@ -193,7 +192,7 @@ class Group:
             status, _, said = await run_command(*arguments)
             assert status == 0, said
         else:
-            await promote(self.watch.admin, chosen.told_address)
+            await self.watch.admin.cluster.promote(chosen.told_address)
         return chosen
 
     async def read_logs(self, size: int = 1500) -> str:

@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from eruca import ClientOptions
-from eruca._admin.session import Admin
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.catalog import build_request
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import CreateTopicHeader, EmptyHeader
+from eruca.admin import Admin
 from eruca.errors import ErucaError
 from tests.clients.stage import PATIENCE_SECONDS, poll
 from tests.interop.brokers import PATIENCE
@@ -259,7 +259,7 @@ class Watch:
 
     async def ask(self, address: str, code: RequestCode) -> Any:
         """Send a request without a header; return the body of the response."""
-        return (await self._admin.calls.ask(address, build_request(code, EmptyHeader())))[1]
+        return (await self._admin.connection.calls.ask(address, build_request(code, EmptyHeader())))[1]
 
     async def find_tail(self, address: str) -> Tail:
         """Return the end of a broker's log."""
@@ -293,14 +293,16 @@ class Watch:
 
         async def is_made() -> bool:
             try:
-                await self._admin.calls.ask(address, build_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+                await self._admin.connection.calls.ask(
+                    address, build_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+                )
             except ErucaError:
                 return False  # the disk may be slow; to ask again does no harm
             return True
 
         async def is_known() -> bool:
             try:
-                return await self._admin.find_route(topic) is not None
+                return await self._admin.connection.find_route(topic) is not None
             except ErucaError:
                 return False
 
@@ -310,7 +312,7 @@ class Watch:
 
     async def list_members(self) -> dict[int, str]:
         """Return the brokers registered under the broker name, by id."""
-        route = await self._admin.calls.ask(
+        route = await self._admin.connection.calls.ask(
             self._admin.options.nameservers, build_request(RequestCode.GET_BROKER_CLUSTER_INFO, EmptyHeader())
         )
         table = route[1].broker_addr_table

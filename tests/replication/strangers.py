@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from eruca import ClientOptions
-from eruca._admin.replication import promote
-from eruca._admin.session import Admin
 from eruca._ground.config import StoreOptions
 from eruca._ground.limits import EPOCH_AHEAD_MAX, EPOCH_MAX
 from eruca._net.caller import Caller
@@ -27,6 +25,7 @@ from eruca._wire.bodies import ReplicationState
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import make_request
 from eruca._wire.headers import ChangeRoleHeader, RegisterBrokerHeader
+from eruca.admin import Admin
 from tests.replication.faults import wait_for_more
 from tests.replication.groups import MASTER, Group
 from tests.replication.load import DirectLoad, Ledger
@@ -75,7 +74,7 @@ async def run(settings: Settings, home: Path) -> Result:
         AsyncExitStack() as stack,
     ):
         for member in group.members:
-            stack.push_async_callback(DirectLoad(admin.calls, ledger, member.address, queues=QUEUES).stop)
+            stack.push_async_callback(DirectLoad(admin.connection.calls, ledger, member.address, queues=QUEUES).stop)
         visit = _Visit(settings, home, group, result)
         stack.push_async_callback(visit.close)
         await wait_for_more(group, ledger)
@@ -126,7 +125,7 @@ class _Visit:
                 await self._tell_roles(master)
             case _:
                 (master,) = [member for member in self._group.members if member is not master]
-                await promote(self._group.watch.admin, master.address)
+                await self._group.watch.admin.cluster.promote(master.address)
         now = await self._group.wait_until_whole()
         states = await self._group.read_states()
         if now is not master:
@@ -200,7 +199,7 @@ class _Visit:
 
     async def _wait_until_registered(self, master: Member) -> None:
         deadline = time.monotonic() + 60
-        while (await self._group.watch.admin.list_masters()).get(BROKER_NAME) != master.address:
+        while (await self._group.watch.admin.connection.list_masters()).get(BROKER_NAME) != master.address:
             if time.monotonic() > deadline:
                 self._complain("producers do not find the master any more")
                 return

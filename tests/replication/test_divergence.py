@@ -72,7 +72,7 @@ async def test_a_tail_that_only_the_old_master_has_is_set_aside_and_listed(role:
 
 async def send(group: Group, ledger: Ledger, member: Member) -> int:
     """Send one message to a member; return the response."""
-    return (await send_to(group.watch.admin.calls, ledger, member.address, QUEUES)).code
+    return (await send_to(group.watch.admin.connection.calls, ledger, member.address, QUEUES)).code
 
 
 def cut_off(group: Group) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -216,7 +218,10 @@ def test_a_password_without_tls_is_warned_about(caplog: pytest.LogCaptureFixture
 # --- a broker -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_broker_is_elected_with_a_user(guarded: EtcdServer, tmp_path: Path) -> None:
+async def test_a_broker_is_elected_with_a_user(
+    guarded: EtcdServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     options = BrokerOptions(
         port=find_broker_port(),
         failover="etcd",
@@ -236,6 +241,9 @@ async def test_a_broker_is_elected_with_a_user(guarded: EtcdServer, tmp_path: Pa
         await broker.stop()
     async with connect(guarded) as client:
         assert "/eruca/DefaultCluster/broker-a" in "".join((await client.get_prefix("/eruca/")).items)
+    # A token of etcd's has 16 letters, a dot and a number.
+    assert caplog.records
+    assert PASSWORD not in caplog.text and not re.search(r"\b[A-Za-z]{16}\.[0-9]+\b", caplog.text)
 
 
 async def test_a_broker_with_a_wrong_password_says_so(

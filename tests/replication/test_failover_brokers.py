@@ -14,8 +14,6 @@ import pytest
 from blockbuster import BlockBuster
 
 from eruca import ClientOptions, Producer
-from eruca._admin.replication import demote
-from eruca._admin.session import Admin
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerRole
 from eruca._broker.replication.failover import FailoverDriver
@@ -24,6 +22,7 @@ from eruca._core.failover.view import Phase
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import ChangeRoleHeader, EmptyHeader
 from eruca._wire.names import MASTER, SLAVE
+from eruca.admin import Admin
 from eruca.errors import ConfigError, NoRoute, SendFailed
 from tests.figures import note_figures
 from tests.integration.broker.delivery import stored
@@ -282,7 +281,7 @@ async def test_admin_command_moves_the_mastership(elected: Elected) -> None:
     master = await elected.wait_for_master(0)
     await elected.wait_for_set(0, 1)
     async with Admin(elected.group.nameserver.address) as admin:
-        report = await demote(admin, master.standing.address)
+        report = await admin.cluster.demote(master.standing.address)
     assert report.done
     assert report.master == elected.brokers[1].standing.address
     assert await elected.wait_for_master(1) is elected.brokers[1]

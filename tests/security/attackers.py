@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import struct
 from collections.abc import AsyncIterator, Mapping
@@ -26,8 +25,6 @@ SMALL = StoreOptions(
     commitlog_segment_bytes=1 << 20, consumequeue_segment_bytes=2000, index_slots=500, index_entries=2000
 )
 _PREFIX = struct.Struct(">iI")
-# Does a broker sign what it asks a name server? Otherwise it cannot register with one that has accounts.
-BROKERS_SIGN = importlib.util.find_spec("eruca._broker.replication.membership") is not None
 
 
 def make_frame(code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", opaque: int = 1) -> bytes:

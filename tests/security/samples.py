@@ -181,6 +181,7 @@ def sample_broker(facts: Facts) -> Samples:
         code.DELETE_EXPIRED_COMMITLOG: Sample(),
         code.UPDATE_AND_CREATE_ACL_CONFIG: Sample(h.UpdateAccountHeader(NEW_ACCOUNT, "a-new-secret", admin=False)),
         code.GET_BROKER_CLUSTER_ACL_INFO: Sample(),
+        code.LIST_ACCOUNTS: Sample(),
         code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: Sample(h.WhiteAddressesHeader("10.1.1.1,10.1.1.*")),
         # What removes something.
         code.DELETE_ACL_CONFIG: Sample(h.AccessKeyHeader(NEW_ACCOUNT)),

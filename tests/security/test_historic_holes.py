@@ -20,7 +20,6 @@ import pytest
 from blockbuster import BlockBuster
 
 from eruca import ClientOptions, PullConsumer
-from eruca._admin.session import Admin
 from eruca._broker.administering.javakeys import IGNORED
 from eruca._broker.options import BrokerOptions
 from eruca._ground.config import HIDDEN, StoreOptions, info_of
@@ -28,10 +27,11 @@ from eruca._nameserver.options import NameServerOptions
 from eruca._wire.catalog import find_spec
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.signature import Credentials
+from eruca.admin import Admin
 from eruca.errors import NoRoute
 from tests.integration.broker.conftest import excuse_new_files
 from tests.integration.broker.serving import Serving
-from tests.security.attackers import BROKERS_SIGN, Attacker, Heard, Victims, open_attacker, run_victims, sign_fields
+from tests.security.attackers import Attacker, Heard, Victims, open_attacker, run_victims, sign_fields
 
 EVIL = [
     "../../../escaped",
@@ -346,7 +346,6 @@ accounts:
 """
 
 
-@pytest.mark.skipif(not BROKERS_SIGN, reason="needs brokers that sign")
 async def test_open_name_server_with_accounts_strangers_change_nothing(tmp_path: Path) -> None:
     """Neither a new broker for a topic of others, nor the end of a broker, nor key-value config, nor options."""
     accounts = tmp_path / "plain_acl.yml"
@@ -449,8 +448,8 @@ async def test_forged_message_ids_lead_to_no_other_address(tmp_path: Path) -> No
         async with Admin(options=options) as admin:
             for made_up in forged:
                 with pytest.raises(NoRoute):
-                    await admin.reader.view(made_up)
-            found = await admin.reader.view(real)
+                    await admin.connection.reader.view(made_up)
+            found = await admin.connection.reader.view(real)
             assert (found.body, found.queue.broker_name) == (b"hello", "broker-a")
     assert trap.visits == 0
     await trap.close()

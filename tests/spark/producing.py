@@ -9,10 +9,10 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from eruca import Decision, MessageQueue, Outgoing, Producer, Receipt, TransactionalProducer
-from eruca._admin.session import Admin
 from eruca._wire.catalog import build_request
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import CreateTopicHeader, DeleteTopicInNameServerHeader, TopicHeader
+from eruca.admin import Admin
 from tests.clients.stage import poll
 from tests.interop.brokers import Cluster
 
@@ -71,8 +71,10 @@ def commit_group(cluster: Cluster, group: str, offsets: dict[MessageQueue, int])
     async def commit() -> None:
         async with Admin(cluster.name_server) as admin:
             for queue, offset in offsets.items():
-                await admin.routes.get(queue.topic)
-                await admin.calls.write_offset(admin.find_master(queue.broker_name), group, queue, offset, wait=True)
+                await admin.connection.routes.get(queue.topic)
+                await admin.connection.calls.write_offset(
+                    admin.connection.find_master(queue.broker_name), group, queue, offset, wait=True
+                )
 
     run(commit())
 
@@ -87,10 +89,13 @@ async def _create_topic(nameserver: str, topic: str, queues: int) -> list[Messag
         header = CreateTopicHeader(
             topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6
         )
-        for address in (await admin.list_masters()).values():
-            await admin.calls.ask(address, build_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 10_000)
+        for address in (await admin.connection.list_masters()).values():
+            await admin.connection.calls.ask(
+                address, build_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header), 10_000
+            )
         route = await poll(
-            lambda: admin.find_route(topic), lambda found: found is not None and len(found.read_queues) >= queues
+            lambda: admin.connection.find_route(topic),
+            lambda found: found is not None and len(found.read_queues) >= queues,
         )
         assert route is not None
         return list(route.read_queues)
@@ -99,11 +104,15 @@ async def _create_topic(nameserver: str, topic: str, queues: int) -> list[Messag
 async def _delete_topic(nameserver: str, topic: str) -> None:
     async with Admin(nameserver) as admin:
         at_broker, at_server = TopicHeader(topic=topic), DeleteTopicInNameServerHeader(topic=topic)
-        for address in (await admin.list_masters()).values():
-            await admin.calls.ask(address, build_request(RequestCode.DELETE_TOPIC_IN_BROKER, at_broker), 10_000)
+        for address in (await admin.connection.list_masters()).values():
+            await admin.connection.calls.ask(
+                address, build_request(RequestCode.DELETE_TOPIC_IN_BROKER, at_broker), 10_000
+            )
         for server in nameserver.split(";"):
-            await admin.calls.ask(server, build_request(RequestCode.DELETE_TOPIC_IN_NAMESRV, at_server), 10_000)
-        await poll(lambda: admin.find_route(topic), lambda found: found is None)
+            await admin.connection.calls.ask(
+                server, build_request(RequestCode.DELETE_TOPIC_IN_NAMESRV, at_server), 10_000
+            )
+        await poll(lambda: admin.connection.find_route(topic), lambda found: found is None)
 
 
 async def _send(
@@ -115,7 +124,7 @@ async def _send(
     compress: bool,
 ) -> dict[int, int]:
     async with Admin(nameserver) as admin:
-        route = await admin.find_route(topic)
+        route = await admin.connection.find_route(topic)
         before = {} if route is None else await _find_ends(admin, route.read_queues)
     known = list(route.read_queues) if route is not None else await _create_topic(nameserver, topic, queues)
     chosen = known if only is None else [queue for queue in known if queue.queue_id == only]
@@ -137,14 +146,19 @@ async def _send(
 
 
 async def _find_ends(admin: Admin, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-    return {queue: await admin.calls.find_max_offset(admin.find_master(queue.broker_name), queue) for queue in queues}
+    return {
+        queue: await admin.connection.calls.find_max_offset(admin.connection.find_master(queue.broker_name), queue)
+        for queue in queues
+    }
 
 
 async def _wait_for_ends(nameserver: str, ends: dict[MessageQueue, int]) -> None:
     async with Admin(nameserver) as admin:
         for queue, end in ends.items():
-            await admin.routes.get(queue.topic)
-            ask = functools.partial(admin.calls.find_max_offset, admin.find_master(queue.broker_name), queue)
+            await admin.connection.routes.get(queue.topic)
+            ask = functools.partial(
+                admin.connection.calls.find_max_offset, admin.connection.find_master(queue.broker_name), queue
+            )
             await poll(ask, end.__le__)
 
 

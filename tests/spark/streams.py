@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eruca._admin import offsets
-from eruca._admin.session import Admin
+from eruca.admin import Admin
 from tests.interop.brokers import Cluster
 from tests.patience import PATIENCE_S
 from tests.spark.producing import run
@@ -139,7 +138,7 @@ def show_group(cluster: Cluster, group: str) -> dict[int, tuple[int, int]]:
 
     async def ask() -> dict[int, tuple[int, int]]:
         async with Admin(cluster.name_server) as admin:
-            return {row.queue: (row.offset, row.behind) for row in await offsets.show(admin, group)}
+            return {row.queue: (row.offset, row.lag) for row in (await admin.offsets.show(group)).items}
 
     return run(ask())
 

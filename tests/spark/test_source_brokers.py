@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca._admin.session import Admin
+from eruca.admin import Admin
 from eruca.errors import NetError, OffsetLost
 from tests.clients.stage import poll
 from tests.interop.brokers import BROKER_NAME, ErucaCluster
@@ -32,7 +32,7 @@ def start_other(home: Path, nameserver: str) -> JavaProcess:
 def wait_for_brokers(nameserver: str, count: int) -> None:
     async def wait() -> None:
         async with Admin(nameserver) as admin:
-            await poll(admin.list_masters, lambda masters: len(masters) == count)
+            await poll(admin.connection.list_masters, lambda masters: len(masters) == count)
 
     run(wait())
 

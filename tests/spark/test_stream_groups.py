@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from eruca._admin.session import Admin
 from eruca._spark.source.groupcommits import ProgressCommits, commit_progress
 from eruca._wire.names import RETRY_PREFIX
+from eruca.admin import Admin
 from tests.interop.brokers import Cluster
 from tests.spark.producing import commit_group, create_topic, delete_topic, name_topic, run, send
 from tests.spark.streams import Sink, finish, number_bodies, open_stream, show_group, wait_for
@@ -48,7 +48,7 @@ def test_lag_of_a_stream_shows_and_the_last_batch_counts(
 
     async def find_retry() -> object:
         async with Admin(cluster.name_server) as admin:
-            return await admin.find_route(RETRY_PREFIX + group)
+            return await admin.connection.find_route(RETRY_PREFIX + group)
 
     # Java's tools look for the topic of retries first.
     wait_for(lambda: run(find_retry()) is not None, lambda: "no topic of retries")

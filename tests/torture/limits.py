@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 from tests.integration.broker.serving import Serving
-from tests.security.attackers import BROKERS_SIGN
 from tests.torture.hostile import Aims, Attacking, Measuring, is_busy, measure_idle, measure_part
 from tests.torture.limitparts import FRAME_SECONDS, KEYS, PARTS
 
@@ -34,15 +33,13 @@ accounts:
 
 
 def start_servers(directory: Path) -> Serving:
-    """Start `eruca up`, with accounts where there are any. Blocks."""
+    """Start `eruca up` with accounts. Blocks."""
+    file = directory / "plain_acl.yml"
+    file.write_text(_ACCOUNTS, encoding="utf-8")
     arguments = ["--server-max-frame-seconds", str(FRAME_SECONDS)]
-    environment = {}
-    if BROKERS_SIGN:
-        file = directory / "plain_acl.yml"
-        file.write_text(_ACCOUNTS, encoding="utf-8")
-        arguments += ["--option", "aclEnable=true", "--option", f"aclFile={file}"]
-        environment = {"ERUCA_BROKER_ACCESS_KEY": _BROKER[0], "ERUCA_BROKER_SECRET_KEY": _BROKER[1]}
-        os.environ[KEYS] = " ".join(_WEAK)
+    arguments += ["--option", "aclEnable=true", "--option", f"aclFile={file}"]
+    environment = {"ERUCA_BROKER_ACCESS_KEY": _BROKER[0], "ERUCA_BROKER_SECRET_KEY": _BROKER[1]}
+    os.environ[KEYS] = " ".join(_WEAK)
     return Serving(directory, *arguments, environment=environment)
 
 
@@ -61,7 +58,7 @@ async def run_limits(directory: Path, names: list[str], aims: Aims, *, size: flo
     serving = await asyncio.to_thread(start_servers, directory)
     misses: list[str] = []
     try:
-        measuring = await asyncio.to_thread(Measuring, serving, *(_GOOD if BROKERS_SIGN else ()))
+        measuring = await asyncio.to_thread(Measuring, serving, *_GOOD)
         attacking = await asyncio.to_thread(Attacking, serving, size, "tests.torture.limitparts")
         try:
             idle = await measure_idle(measuring, size)
@@ -90,7 +87,7 @@ def torture(minutes: float | None) -> int:
     chosen = Aims.choose(busy=busy)
     aims = Aims(chosen.silence_ms, chosen.slower, GROWTH_MAX)
     print(
-        f"limits: a {'busy' if busy else 'quiet'} machine, {'with' if BROKERS_SIGN else 'without'} accounts: at most "
+        f"limits: a {'busy' if busy else 'quiet'} machine, with accounts: at most "
         f"{aims.silence_ms:.0f} ms of silence, {aims.slower:g} times the p99 of an idle server, "
         f"{aims.memory / 1e6:.0f} MB more, of which {LEFT_MAX / 1e6:.0f} MB stay"
     )

@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eruca._admin.session import Admin
 from eruca._spark.columns import MESSAGE_COLUMNS
 from eruca._spark.source.batch import TopicReader
 from eruca._spark.source.options import read_options
 from eruca._wire.catalog import build_request
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import CreateTopicHeader, EmptyHeader
+from eruca.admin import Admin
 from eruca.errors import ErucaError
 from tests.clients.stage import poll
 from tests.torture.killedbroker import KilledBroker
@@ -179,19 +179,19 @@ async def _create_topic(broker: KilledBroker, settings: Settings) -> None:
         perm=6,
     )
     async with Admin(broker.nameserver) as admin:
-        await admin.calls.ask(broker.address, build_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
-        await poll(lambda: admin.find_route(TOPIC), lambda found: found is not None)
+        await admin.connection.calls.ask(broker.address, build_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+        await poll(lambda: admin.connection.find_route(TOPIC), lambda found: found is not None)
 
 
 async def _count_stored(broker: KilledBroker) -> int:
     async with Admin(broker.nameserver) as admin:
-        route = await admin.routes.refresh(TOPIC)
-        return sum([await admin.calls.find_max_offset(broker.address, queue) for queue in route.read_queues])
+        route = await admin.connection.routes.refresh(TOPIC)
+        return sum([await admin.connection.calls.find_max_offset(broker.address, queue) for queue in route.read_queues])
 
 
 async def _count_dropped(broker: KilledBroker) -> int:
     async with Admin(broker.nameserver) as admin:
-        _, body = await admin.ask(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
+        _, body = await admin.connection.ask(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
         table: dict[str, str] = getattr(body, "table", {})
         return int(table.get("erucaOnceDropped", 0))
 

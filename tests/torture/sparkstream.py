@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eruca import MessageQueue, Producer
-from eruca._admin.session import Admin
 from eruca._wire.catalog import build_request
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import CreateTopicHeader
+from eruca.admin import Admin
 from tests.clients.stage import poll
 from tests.spark.streams import list_files
 from tests.torture.killedbroker import KilledBroker
@@ -230,14 +230,16 @@ async def _create_topic(broker: Killable, settings: Settings) -> None:
         perm=6,
     )
     async with Admin(broker.nameserver) as admin:
-        await admin.calls.ask(broker.address, build_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
-        await poll(lambda: admin.find_route(TOPIC), lambda found: found is not None)
+        await admin.connection.calls.ask(broker.address, build_request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+        await poll(lambda: admin.connection.find_route(TOPIC), lambda found: found is not None)
 
 
 async def _find_ends(broker: Killable) -> dict[MessageQueue, int]:
     async with Admin(broker.nameserver) as admin:
-        route = await admin.routes.refresh(TOPIC)
-        return {queue: await admin.calls.find_max_offset(broker.address, queue) for queue in route.read_queues}
+        route = await admin.connection.routes.refresh(TOPIC)
+        return {
+            queue: await admin.connection.calls.find_max_offset(broker.address, queue) for queue in route.read_queues
+        }
 
 
 async def _wait_for_rows(sink: _Sink, driver: KilledDriver, count: int) -> None:

@@ -1,4 +1,6 @@
-"""Changing accounts by requests (50 to 53), as Java's broker does: the files are changed, then read again.
+"""Listing and changing accounts by requests (50 to 53, 90103).
+
+As in Java's broker, the files are changed, then read again.
 
 Keys of a file that are not ours stay; comments are lost, as in Java. An account with a right that an admin account does
 not have can be changed only in its file: otherwise an admin could take the right by setting a new secret.
@@ -25,7 +27,7 @@ from eruca._access.accountfiles import (
     read_stamp,
     read_version,
 )
-from eruca._access.accounts import AccountBook
+from eruca._access.accounts import PERMISSIONS, Account, AccountBook
 from eruca._access.addresses import parse_pattern
 from eruca._access.control import AccessControl
 from eruca._ground.clock import Clock
@@ -34,12 +36,15 @@ from eruca._ground.smallfiles import FILE_MODE, replace_file
 from eruca._ground.yamlfiles import Document, read_yaml, write_yaml
 from eruca._net.handlers import HandlerTable, Reply, Request
 from eruca._wire import fastjson
+from eruca._wire.bodies import AccountInfo, AccountList
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import AccessKeyHeader, AclVersionAnswerHeader, UpdateAccountHeader, WhiteAddressesHeader
+from eruca._wire.names import RETRY_PREFIX
 from eruca.errors import ConfigError, RequestRefused
 
 log = logging.getLogger(__name__)
 
+_NAMES: Final = {bits: name for name, bits in PERMISSIONS.items() if name != "SUB|PUB"}
 _OFF: Final = "this broker has no accounts: set aclEnable=true"
 
 
@@ -65,6 +70,7 @@ class AccountHandlers:
         table.add(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, self.update_account)
         table.add(RequestCode.DELETE_ACL_CONFIG, self.delete_account)
         table.add(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, self.show_versions)
+        table.add(RequestCode.LIST_ACCOUNTS, self.list)
         table.add(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, self.set_white_addresses)
 
     async def update_account(self, request: Request) -> Reply:
@@ -72,8 +78,8 @@ class AccountHandlers:
         header: UpdateAccountHeader = request.header
 
         def change(documents: dict[Path, Document]) -> Path:
-            fields = _list_fields(header)
             path, account = _find_account(documents, header.access_key)
+            fields = _list_fields(header, is_new=account is None)
             if account is None:
                 path = self._access.file
                 document = documents.setdefault(path, {})
@@ -134,6 +140,16 @@ class AccountHandlers:
         )
         return Reply(header)
 
+    def list(self, request: Request) -> Reply:
+        """Return the accounts without their secrets, and the addresses that need none."""
+        access = self._access
+        if not access.is_on:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, _OFF)
+        book = access.book
+        accounts = [_describe(account) for _, account in sorted(book.accounts.items())]
+        addresses = [pattern.text for pattern in book.white_addresses]
+        return Reply(body=AccountList(global_white_addrs=addresses, plain_access_configs=accounts))
+
     async def _change(
         self,
         request: Request,
@@ -177,13 +193,32 @@ class AccountHandlers:
         return book
 
 
-def _list_fields(header: UpdateAccountHeader) -> dict[str, Any]:
-    """Return the fields of a request as a file has them. Raises ConfigError, without the secret."""
-    if not header.secret_key:
+def _describe(account: Account) -> AccountInfo:
+    topics = {name: bits for name, bits in account.permissions.items() if not name.startswith(RETRY_PREFIX)}
+    groups = {name.removeprefix(RETRY_PREFIX): bits for name, bits in account.permissions.items() if name not in topics}
+    return AccountInfo(
+        access_key=account.access_key,
+        admin=account.admin,
+        default_group_perm=_NAMES[account.default_group],
+        default_topic_perm=_NAMES[account.default_topic],
+        group_perms=[f"{name}={_NAMES[bits]}" for name, bits in groups.items()],
+        topic_perms=[f"{name}={_NAMES[bits]}" for name, bits in topics.items()],
+        white_remote_address=account.white_address.text or None,
+    )
+
+
+def _list_fields(header: UpdateAccountHeader, *, is_new: bool) -> dict[str, Any]:
+    """Return the fields of a request as a file has them. Raises ConfigError, without the secret.
+
+    Java's broker wants the secret with every change; here an account that exists keeps its own.
+    """
+    if not header.secret_key and is_new:
         raise ConfigError(f"The accessKey={shorten(header.access_key)} needs a secretKey longer than 6 characters")
     check_key("accessKey", header.access_key)
-    check_key("secretKey", header.secret_key)
-    fields: dict[str, Any] = {"accessKey": header.access_key, "secretKey": header.secret_key}
+    fields: dict[str, Any] = {"accessKey": header.access_key}
+    if header.secret_key:
+        check_key("secretKey", header.secret_key)
+        fields["secretKey"] = header.secret_key
     if header.white_remote_address is not None:
         parse_pattern(header.white_remote_address)
         fields["whiteRemoteAddress"] = header.white_remote_address

@@ -160,13 +160,31 @@ class AccessControl:
         account = None if certificate is None else self.book.by_certificate.get(certificate)
         return account.access_key if account is not None and account.broker else None
 
+    # -- what a server sends without being asked -----------------------------------------------------------------------
+
+    def may_publish(self, link: Link, topic: str) -> bool:
+        """Return whether the peer of a connection may publish to a topic now, by the account of its last request."""
+        if not self.is_on:
+            return True
+        seen = self._look_at(link)
+        account = self.book.accounts.get(link.account or "")
+        if account is None:
+            return seen.is_white and link.account is not None
+        return seen.is_white or seen.is_white_for(account) or account.may_use_topic(topic, PUB)
+
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def _authorize(self, link: Link, command: Command, spec: RequestSpec, read_topic: ReadTopic | None) -> None:
+    def _look_at(self, link: Link) -> _Seen:
+        """Return what is known about a connection."""
         book = self.book
         seen: _Seen | None = link.notes.get(_NOTE)
         if seen is None or seen.book is not book:
             seen = link.notes[_NOTE] = _Seen(book, link)
+        return seen
+
+    def _authorize(self, link: Link, command: Command, spec: RequestSpec, read_topic: ReadTopic | None) -> None:
+        seen = self._look_at(link)
+        book = seen.book
         if seen.is_white and spec.right not in _NOT_BY_ADDRESS:
             link.account = WHITE_LISTED
             return

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from eruca._admin.session import Admin
+from eruca._admin.connection import Connection
+from eruca._admin.results import LIMIT, Listed
+from eruca._admin.storedmessages import StoredMessage, describe_message, make_row
+from eruca._admin.targets import gather_bounded
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.sending import Parcel, Sender
 from eruca._ground.durations import to_ms
 from eruca._ground.smallfiles import make_directories, open_private, write_file
-from eruca._ground.times import from_epoch_ms, to_epoch_ms
+from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, TOOLS_PRODUCER_GROUP, check_group
 from eruca._wire.properties import (
@@ -46,28 +47,7 @@ from eruca._wire.properties import (
     encode_properties,
 )
 from eruca._wire.sysflag import COMPRESSED, COMPRESSION_MASK
-from eruca.errors import ConfigError, ErucaError, MessageIllegal, NetError, NoRoute, RequestRefused, WireError
-
-__all__ = [
-    "ALL",
-    "GroupLetters",
-    "Journal",
-    "Letter",
-    "Resent",
-    "Wanted",
-    "count",
-    "describe",
-    "export",
-    "find",
-    "find_topic",
-    "list_groups",
-    "list_ids",
-    "make_parcel",
-    "read",
-    "read_body",
-    "resend",
-    "write_files",
-]
+from eruca.errors import ConfigError, ErucaError, MessageIllegal, NetError, NoRoute, RequestRefused
 
 _TRIES = 3
 # Properties that brokers and consumers added after the message was sent. They are not sent again.
@@ -103,31 +83,6 @@ class GroupLetters(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     count: int
     problem: str = ""
-
-
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter, as plain values."""
-
-    group: str
-    # The id its producer chose, and the id of this record. Commands accept either.
-    message_id: str
-    offset_id: str
-    # The broker's id of the message before any retry.
-    origin_id: str
-    # The topic it was first sent to.
-    topic: str
-    broker: str
-    queue: int
-    offset: int
-    tags: str
-    keys: list[str]
-    # How many times it was delivered again before the group gave up on it.
-    tries: int
-    size: int
-    # When it was sent, and when it became a dead letter.
-    born_at: datetime | None
-    dead_at: datetime | None
-    properties: dict[str, str]
 
 
 class Resent(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,56 +151,13 @@ def find_topic(letter: Message) -> str:
     return "" if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else topic
 
 
-def describe(group: str, letter: Message) -> Letter:
-    """Return a dead letter as plain values, without its body."""
-    record = letter.record
-    return Letter(
-        group=group,
-        message_id=letter.message_id,
-        offset_id=letter.offset_id,
-        origin_id=letter.origin_id,
-        topic=find_topic(letter),
-        broker=letter.queue.broker_name,
-        queue=record.queue_id,
-        offset=record.queue_offset,
-        tags=letter.tags,
-        keys=letter.keys,
-        tries=record.reconsume_times,
-        size=len(record.body),
-        born_at=from_epoch_ms(record.born_timestamp),
-        dead_at=from_epoch_ms(record.store_timestamp),
-        properties=letter.all_properties,
-    )
-
-
-async def list_groups(admin: Admin) -> list[GroupLetters]:
-    """Return every group that has dead letters, and how many each has."""
-    rows = []
-    for topic in await admin.list_topics():
-        if topic.startswith(DLQ_PREFIX):
-            group = topic.removeprefix(DLQ_PREFIX)
-            try:
-                rows.append(GroupLetters(group=group, count=await count(admin, group)))
-            except ErucaError as error:
-                rows.append(GroupLetters(group=group, count=0, problem=str(error)))
-    return rows
-
-
-async def count(admin: Admin, group: str) -> int:
-    """Return the number of dead letters of a group."""
-    total = 0
-    for queue in await _list_queues(admin, group):
-        total += await admin.reader.find_end(queue) - await admin.reader.find_begin(queue)
-    return total
-
-
-async def read(admin: Admin, group: str, wanted: Wanted = ALL) -> AsyncIterator[Message]:
+async def _read(connection: Connection, group: str, wanted: Wanted = ALL) -> AsyncIterator[Message]:
     """Yield the dead letters of a group, oldest first on each broker. Raises NoRoute if it never had any."""
     left = wanted.limit
     missing = set(wanted.ids)
-    for queue in await _list_queues(admin, group):
+    for queue in await _list_queues(connection, group):
         try:
-            async for letter in admin.read_queue(queue):
+            async for letter in connection.read_queue(queue):
                 if not wanted.fits(letter):
                     continue
                 yield letter
@@ -257,20 +169,13 @@ async def read(admin: Admin, group: str, wanted: Wanted = ALL) -> AsyncIterator[
             raise RequestRefused(
                 error.code,
                 error.remark,
-                hint=f"old Java brokers create {queue.topic} without permission to read: set its permission to 6",
+                hint=f"old Java brokers create it without permission to read: eruca topic permission {queue.topic} RW",
             ) from error
 
 
-async def find(admin: Admin, group: str, name: str) -> Message:
-    """Return the dead letter with this id (any of `list_ids`). Raises ConfigError."""
-    async for letter in read(admin, group, Wanted(ids=(name,), limit=1)):
-        return letter
-    raise ConfigError(f"group {group} has no dead letter {name}", hint=f"eruca dlq list {group} lists them")
-
-
-async def _list_queues(admin: Admin, group: str) -> list[MessageQueue]:
+async def _list_queues(connection: Connection, group: str) -> list[MessageQueue]:
     topic = DLQ_PREFIX + check_group(group)
-    route = await admin.find_route(topic)
+    route = await connection.find_route(topic)
     if route is None:
         raise NoRoute(
             f"group {group} has no dead letters: there is no topic {topic}",
@@ -321,62 +226,22 @@ class Journal:
             file.write(json.dumps(msgspec.to_builtins(row), ensure_ascii=False) + "\n")
 
 
-async def resend(
-    admin: Admin,
-    group: str,
-    wanted: Wanted = ALL,
-    *,
-    only_group: bool = False,
-    topic: str | None = None,
-    journal: Journal | None = None,
-    dry_run: bool = False,
-) -> AsyncIterator[Resent]:
-    """Send dead letters again and yield the outcome of each, in order.
-
-    Each goes to the topic it came from, where every group of that topic receives it; with `only_group` to the retry
-    topic of the group, which only this group reads; or to `topic`. Id, keys, tags, properties and body are unchanged.
-    The dead letter itself stays until it expires; a `journal` records which ones were sent. A letter that cannot be
-    sent does not stop the others.
-    """
-    journal = journal or Journal()
-    await asyncio.to_thread(journal.open)
-    sender = Sender(admin.session, TOOLS_PRODUCER_GROUP)
-    turn = 0
-    async for letter in read(admin, group, wanted):
-        target = RETRY_PREFIX + group if only_group else topic or find_topic(letter)
-        if journal.has(letter.offset_id):
-            yield _tell(letter, target, "skipped", "an earlier run sent it")
-            continue
-        if dry_run:
-            yield _tell(letter, target, "planned")
-            continue
-        try:
-            receipt = await _send(admin, sender, letter, target, turn)
-        except ErucaError as error:
-            row = _tell(letter, target, "failed", str(error))
-        else:
-            row = _tell(letter, target, "sent", receipt=receipt)
-        turn += 1
-        await asyncio.to_thread(journal.add, row)
-        yield row
-
-
-async def _send(admin: Admin, sender: Sender, letter: Message, target: str, turn: int) -> Receipt:
+async def _send(connection: Connection, sender: Sender, letter: Message, target: str, turn: int) -> Receipt:
     if not target:
         raise MessageIllegal("its properties do not contain the topic it came from", hint="pass one: --to-topic TOPIC")
     # Not with the template's route: sending must not create a topic that was deleted.
-    queues = (await admin.routes.get(target)).write_queues
+    queues = (await connection.routes.get(target)).write_queues
     if not queues:
         raise NoRoute(f"topic {target} has no queue that may be written to")
     parcel = make_parcel(letter, target)
     for attempt in range(_TRIES):
         queue = queues[(turn + attempt) % len(queues)]
         try:
-            return await sender.send(parcel, queue, to_ms("call_timeout", admin.options.call_timeout))
+            return await sender.send(parcel, queue, to_ms("call_timeout", connection.options.call_timeout))
         except (NetError, RequestRefused) as error:
             if attempt == _TRIES - 1 or not error.retryable:
                 raise
-            await admin.routes.refresh(target)
+            await connection.routes.refresh(target)
     raise AssertionError("the last try returns or raises")
 
 
@@ -419,30 +284,92 @@ def _tell(letter: Message, target: str, outcome: str, reason: str = "", *, recei
     )
 
 
-# --- exporting --------------------------------------------------------------------------------------------------------
+# --- the part of the admin API ----------------------------------------------------------------------------------------
 
 
-def export(group: str, letter: Message) -> dict[str, Any]:
-    """Return a dead letter as one line of an export: plain values, and the body in base64."""
-    row: dict[str, Any] = msgspec.to_builtins(describe(group, letter))
-    body, is_packed = read_body(letter)
-    return row | {"body_base64": base64.b64encode(body).decode(), "body_is_packed": is_packed}
+class DeadLetters:
+    """Lists dead letters and sends them again: `admin.dead_letters`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def list(self, *, limit: int = LIMIT) -> Listed[GroupLetters]:
+        """Return every group that has dead letters, and how many each has."""
+        topics = [topic for topic in await self._connection.list_topics() if topic.startswith(DLQ_PREFIX)]
+        groups = [topic.removeprefix(DLQ_PREFIX) for topic in topics[:limit]]
+        rows = [
+            GroupLetters(group=group, count=0, problem=str(count))
+            if isinstance(count, ErucaError)
+            else GroupLetters(group=group, count=count)
+            for group, count in zip(groups, await gather_bounded(groups, self.count), strict=True)
+        ]
+        return Listed(items=rows, cut=len(topics) > limit)
+
+    async def count(self, group: str) -> int:
+        """Return the number of dead letters of a group. Raises NoRoute if it never had any."""
+        reader = self._connection.reader
+        total = 0
+        for queue in await _list_queues(self._connection, group):
+            total += await reader.find_end(queue) - await reader.find_begin(queue)
+        return total
+
+    async def read(self, group: str, wanted: Wanted = ALL) -> AsyncIterator[StoredMessage]:
+        """Yield the dead letters of a group, oldest first on each broker. Raises NoRoute if it never had any."""
+        async for letter in _read(self._connection, group, wanted):
+            yield describe_message(letter)
+
+    async def find(self, group: str, name: str) -> StoredMessage:
+        """Return the dead letter with a message id, offset id or origin id. Raises ConfigError."""
+        async for letter in self.read(group, Wanted(ids=(name,), limit=1)):
+            return letter
+        raise ConfigError(f"group {group} has no dead letter {name}", hint=f"eruca dlq list {group} lists them")
+
+    async def resend(
+        self,
+        group: str,
+        wanted: Wanted = ALL,
+        *,
+        only_group: bool = False,
+        topic: str | None = None,
+        journal: Journal | None = None,
+        dry_run: bool = False,
+    ) -> AsyncIterator[Resent]:
+        """Send dead letters again and yield the outcome of each, in order.
+
+        Each goes to the topic it came from, where every group of that topic receives it; with `only_group` to the retry
+        topic of the group, which only this group reads; or to `topic`. Id, keys, tags, properties and body are
+        unchanged. The dead letter itself stays until it expires; a `journal` records which ones were sent. A letter
+        that cannot be sent does not stop the others.
+        """
+        journal = journal or Journal()
+        await asyncio.to_thread(journal.open)
+        connection = self._connection
+        sender = Sender(connection.session, TOOLS_PRODUCER_GROUP)
+        turn = 0
+        async for letter in _read(connection, group, wanted):
+            target = RETRY_PREFIX + group if only_group else topic or find_topic(letter)
+            if journal.has(letter.offset_id):
+                yield _tell(letter, target, "skipped", "an earlier run sent it")
+                continue
+            if dry_run:
+                yield _tell(letter, target, "planned")
+                continue
+            try:
+                receipt = await _send(connection, sender, letter, target, turn)
+            except ErucaError as error:
+                row = _tell(letter, target, "failed", str(error))
+            else:
+                row = _tell(letter, target, "sent", receipt=receipt)
+            turn += 1
+            await asyncio.to_thread(journal.add, row)
+            yield row
 
 
-def read_body(letter: Message) -> tuple[bytes, bool]:
-    """Return the body, and whether it is still compressed because it cannot be decompressed here."""
-    try:
-        return letter.body, False
-    except WireError:
-        return letter.record.body, True
-
-
-def write_files(directory: Path, group: str, letter: Message) -> None:
+def write_files(directory: Path, letter: StoredMessage) -> None:
     """Write a dead letter to a directory: its body in one file, everything else as JSON in another."""
     make_directories(directory)
-    row = export(group, letter)
+    row = make_row(letter)
     del row["body_base64"]
-    body, _ = read_body(letter)
-    paths = (directory / f"{letter.offset_id}.body", directory / f"{letter.offset_id}.json")
-    write_file(paths[0], body)
-    write_file(paths[1], (json.dumps(row, ensure_ascii=False, indent=2) + "\n").encode())
+    write_file(directory / f"{letter.offset_id}.body", letter.body)
+    text = json.dumps(row, ensure_ascii=False, indent=2) + "\n"
+    write_file(directory / f"{letter.offset_id}.json", text.encode())

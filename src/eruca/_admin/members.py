@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from eruca._admin.session import Admin
+from eruca._admin.connection import Connection
 from eruca._ground.digits import read_digits
 from eruca._ground.times import from_epoch_ms
 from eruca._net.addresses import is_address
@@ -72,10 +72,10 @@ class DivergedRow(msgspec.Struct, frozen=True, kw_only=True):
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
-async def list_members(admin: Admin, broker_name: str | None = None) -> list[Member]:
+async def list_members(connection: Connection, broker_name: str | None = None) -> list[Member]:
     """Return the members of all broker names, or of one: those that name servers or other members know."""
-    registered = await _list_registered(admin)
-    found = await _ask_all(admin, [row for row in registered if broker_name in (None, row.broker)])
+    registered = await _list_registered(connection)
+    found = await _ask_all(connection, [row for row in registered if broker_name in (None, row.broker)])
     known = {row.address for row in found}
     others: dict[str, Member] = {}
     for row in found:
@@ -84,12 +84,12 @@ async def list_members(admin: Admin, broker_name: str | None = None) -> list[Mem
                 others.setdefault(
                     address, Member(cluster=row.cluster, broker=row.broker, broker_id=-1, address=address)
                 )
-    found += await _ask_all(admin, others.values())
+    found += await _ask_all(connection, others.values())
     return sorted(found, key=lambda row: (row.cluster, row.broker, row.broker_id < 0, row.broker_id, row.address))
 
 
-async def _list_registered(admin: Admin) -> list[Member]:
-    info = await admin.describe_clusters()
+async def _list_registered(connection: Connection) -> list[Member]:
+    info = await connection.describe_clusters()
     clusters = {name: cluster for cluster, names in info.cluster_addr_table.items() for name in names}
     return [
         Member(cluster=clusters.get(name, broker.cluster or ""), broker=name, broker_id=number, address=address)
@@ -105,16 +105,16 @@ def _list_acquaintances(row: Member) -> list[str]:
     return [*row.state.members, *followed]
 
 
-async def _ask_all(admin: Admin, rows: Iterable[Member]) -> list[Member]:
-    return list(await asyncio.gather(*[_ask(admin, row) for row in rows]))
+async def _ask_all(connection: Connection, rows: Iterable[Member]) -> list[Member]:
+    return list(await asyncio.gather(*[_ask(connection, row) for row in rows]))
 
 
-async def _ask(admin: Admin, row: Member) -> Member:
+async def _ask(connection: Connection, row: Member) -> Member:
     try:
-        state = await read_state(admin, row.address)
+        state = await read_state(connection, row.address)
     except RequestRefused as error:
         if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            return await _ask_java(admin, msgspec.structs.replace(row, role=JAVA))
+            return await _ask_java(connection, msgspec.structs.replace(row, role=JAVA))
         return msgspec.structs.replace(row, problem=str(error))
     except ErucaError as error:
         return msgspec.structs.replace(row, problem=str(error))
@@ -123,10 +123,10 @@ async def _ask(admin: Admin, row: Member) -> Member:
     return msgspec.structs.replace(row, role=state.role, tail=state.tail, state=state)
 
 
-async def _ask_java(admin: Admin, row: Member) -> Member:
+async def _ask_java(connection: Connection, row: Member) -> Member:
     """Ask a Java broker, which reports only where its log ends."""
     try:
-        _, body = await admin.ask(row.address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
+        _, body = await connection.ask(row.address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
     except RequestRefused:
         return row  # it has no such figures in its first seconds
     except ErucaError as error:
@@ -135,18 +135,18 @@ async def _ask_java(admin: Admin, row: Member) -> Member:
     return row if end is None else msgspec.structs.replace(row, tail=end)
 
 
-async def read_state(admin: Admin, address: str) -> ReplicationState:
+async def read_state(connection: Connection, address: str) -> ReplicationState:
     """Return the state of a broker's log and links. Raises RequestRefused, also for a Java broker."""
-    _, body = await admin.ask(address, RequestCode.REPLICATION_STATE, EmptyHeader())
+    _, body = await connection.ask(address, RequestCode.REPLICATION_STATE, EmptyHeader())
     if not isinstance(body, ReplicationState):
         raise NetError(f"broker {address} answered without its state")
     # The address at which we reached it: behind address translation a broker knows itself by another one.
     return msgspec.structs.replace(body, address=address)
 
 
-async def measure_lag(admin: Admin, broker_name: str | None = None) -> list[Lag]:
+async def measure_lag(connection: Connection, broker_name: str | None = None) -> list[Lag]:
     """Return one row per slave, as its master reports it, or the slave itself if the master does not."""
-    members = await list_members(admin, broker_name)
+    members = await list_members(connection, broker_name)
     # A master knows its slaves by the ids in their configuration; users know the registered ids.
     ids = {(member.broker, member.address): member.broker_id for member in members}
     rows: list[Lag] = []
@@ -220,7 +220,7 @@ def _compare_java(members: list[Member]) -> list[Lag]:
     ]
 
 
-async def list_diverged(admin: Admin, broker_name: str | None = None) -> list[DivergedRow]:
+async def list_diverged(connection: Connection, broker_name: str | None = None) -> list[DivergedRow]:
     """Return the ends of logs that members have set aside."""
     return [
         DivergedRow(
@@ -232,7 +232,7 @@ async def list_diverged(admin: Admin, broker_name: str | None = None) -> list[Di
             end=tail.end,
             found_at=from_epoch_ms(tail.found_ms),
         )
-        for member in await list_members(admin, broker_name)
+        for member in await list_members(connection, broker_name)
         if member.state is not None
         for tail in member.state.diverged
     ]
@@ -241,19 +241,19 @@ async def list_diverged(admin: Admin, broker_name: str | None = None) -> list[Di
 # --- finding one ------------------------------------------------------------------------------------------------------
 
 
-async def find_member(admin: Admin, target: str) -> Member:
+async def find_member(connection: Connection, target: str) -> Member:
     """Return the member with an address `host:port`, or with a name and an id `name:id`. Raises ConfigError."""
-    registered = await _list_registered(admin)
+    registered = await _list_registered(connection)
     for row in registered:
         if target in (row.address, f"{row.broker}:{row.broker_id}"):
-            return await _ask(admin, row)
+            return await _ask(connection, row)
     if not is_address(target):
         raise ConfigError(f"{target}: expected HOST:PORT or NAME:ID", hint="eruca cluster list shows both")
     if any(row.broker == target.rpartition(":")[0] for row in registered):
         raise ConfigError(f"no broker {target} is registered", hint="eruca cluster list shows the members")
     # It may be alive without being registered.
     try:
-        state = await read_state(admin, target)
+        state = await read_state(connection, target)
     except RequestRefused as error:
         if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return Member(cluster="", broker="", broker_id=-1, address=target, role=JAVA)

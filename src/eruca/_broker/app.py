@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from eruca._broker.groups.offsetrules import OffsetRules
 from eruca._broker.groups.offsets import Offsets
 from eruca._broker.groups.progress import ProgressHandlers
 from eruca._broker.housekeeping import Housekeeping
+from eruca._broker.observing.figures import BrokerFigures
 from eruca._broker.opening import open_in_thread
 from eruca._broker.options import BrokerOptions, LiveOptions
 from eruca._broker.ports import Ports
@@ -67,6 +68,7 @@ from eruca._net.handlers import Handlers, HandlerTable
 from eruca._net.link import Link
 from eruca._net.tls import ServerTls, open_outgoing
 from eruca._net.tlsoptions import TlsOptions
+from eruca._observe.figures import Figures
 from eruca._store.background import StoreBackground
 from eruca._store.filesystem import FileSystem, LocalFileSystem
 from eruca._store.log.scan import Progress
@@ -75,6 +77,8 @@ from eruca._store.tables.tables import Tables
 from eruca.errors import StoreError
 
 log = logging.getLogger(__name__)
+
+_STOPPED = "it is not running"
 
 
 class Broker:
@@ -127,6 +131,8 @@ class Broker:
         self._caller = Caller(tls=self._outgoing_tls, credentials=self.access.options.credentials)
         # How to stop what `start` has started; the last entry is stopped first.
         self._endings: list[Callable[[], Awaitable[None]]] = []
+        # What the broker is doing until it is ready; empty while it serves.
+        self._pending = _STOPPED
 
     @property
     def options(self) -> BrokerOptions:
@@ -138,6 +144,7 @@ class Broker:
     async def start(self) -> None:
         """Open the store, listen, register. A start that fails or is cancelled leaves nothing behind."""
         try:
+            self._pending = "its store is being opened"
             self.standing = Standing(self.options)
             self.standing.listen(self.options.port)
             # A misconfiguration is reported before anything else is started.
@@ -153,7 +160,9 @@ class Broker:
             self._build_services()
             self._build_pulling()
             self._build_replication(etcd)
+            self._build_observing()
             self._build_ports()
+            self._pending = "it is taking on its role and opening its ports"
             await self._begin()
         except BaseException:
             # Release ports and files, so that the start can be retried.
@@ -197,6 +206,8 @@ class Broker:
         await self.replication.join_election()
         self._endings.append(self.housekeeping.stop)
         self.housekeeping.start()
+        self._endings.append(self._figures.stop)
+        self._pending = ""
 
     # -- building, bottom-up -----------------------------------------------------------------------------------------
 
@@ -253,6 +264,7 @@ class Broker:
             saver,
             steady,
             self._decisions,
+            self.access.may_publish,
         )
         self.filter_servers = FilterServers(options, standing, clock)
         self.registration = Registration(options, standing, topics, self.filter_servers, self._caller)
@@ -294,6 +306,36 @@ class Broker:
             etcd,
             port_tls=self._tls,
             outgoing_tls=self._outgoing_tls,
+        )
+
+    def _build_observing(self) -> None:
+        """Build what shows the figures of this broker, at operators' request and to monitoring systems."""
+        options, standing, clock, store = self.live, self.standing, self.clock, self.store
+        clients, stats = self.clients, self.stats
+        delays, state = self.schedule.snapshot, self.replication.describe
+        self._runtime = RuntimeHandlers(
+            options, clock, self.started_ms, store, clients, self.once, stats, delays, state
+        )
+        self._figures = BrokerFigures(
+            options,
+            standing,
+            clock,
+            store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            clients,
+            stats,
+            self.pull.holds,
+            self.acknowledgement,
+            self.schedule,
+            self.timing,
+            self.checks,
+            self._decisions,
+            self.once,
+            self.registration,
+            self.replication,
+            self._runtime,
         )
 
     def _build_ports(self) -> None:
@@ -341,7 +383,7 @@ class Broker:
         topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
         background, saver, stats, locks = self.background, self.saver, self.stats, self.locks
         operators, announce = Operators(standing), self.registration.announce
-        started_ms, delays, state = self.started_ms, self.schedule.snapshot, self.replication.describe
+        started_ms, delays = self.started_ms, self.schedule.snapshot
         safe, kept, overridden = self.acknowledgement, self._kept_options, self._overridden
         return (
             TopicHandlers(options, store, background, topics, offsets, stats, saver, locks, operators, announce),
@@ -361,7 +403,7 @@ class Broker:
                 overridden,
                 self.access.options,
             ),
-            RuntimeHandlers(options, clock, started_ms, store, clients, self.once, stats, delays, state),
+            self._runtime,
             AccountHandlers(self.access, clock, self._describe),
         )
 
@@ -377,10 +419,23 @@ class Broker:
         """Check for changes the files that are read while it runs: certificates."""
         self._tls.look_again()
 
+    # -- observing ---------------------------------------------------------------------------------------------------
+
+    def list_obstacles(self) -> list[str]:
+        """List the reasons why it is not ready; empty if it is."""
+        return [self._pending] if self._pending else self._figures.list_obstacles()
+
+    async def collect_figures(self, rows_max: int) -> AsyncIterator[Figures]:
+        """Yield the figures of this broker for monitoring; none until it has started."""
+        if not self._pending:
+            async for figures in self._figures.collect(rows_max):
+                yield figures
+
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
         """Unregister, close the ports, save and close everything, including the parts of a failed start."""
+        self._pending = _STOPPED
         errors: list[BaseException] = []
         while self._endings:
             try:

@@ -247,6 +247,12 @@ class BrokerOptions(BrokerLimitOptions):
         high=MOMENT_MS_MAX,
         mutable=True,
     )
+    asks_clients: bool = option(
+        True,
+        "metricsAskClients",
+        "while metrics are collected, ask consumers every minute how fast they are, as rocketmq-exporter does",
+        mutable=True,
+    )
     query_count_max: int = option(
         32, "defaultQueryMaxNum", "maximum messages that a query by unique id returns", low=1, high=PULL_COUNT_MAX
     )

@@ -38,4 +38,7 @@ class TableRoom:
                 count_refused(key)
                 text = f"{doing}: the limit is reached with {entries} {self._what} ({key}={most})"
                 self._reporter.report("full", text)
-                raise TableFull(text, hint=f"delete unused topics and groups, or raise {key}")
+                raise TableFull(
+                    text,
+                    hint=f"delete unused ones (eruca topic list --unused, eruca group list), or raise {key}",
+                )

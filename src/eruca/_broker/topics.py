@@ -93,6 +93,9 @@ class Topics:
         """The topic for replies to request messages."""
         return f"{self._options.cluster}_REPLY_TOPIC"
 
+    def __len__(self) -> int:
+        return len(self._topics)
+
     def get(self, topic: str) -> TopicConfig | None:
         """Return the settings of a topic."""
         return self._topics.get(topic)

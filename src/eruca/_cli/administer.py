@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
-from eruca._admin.session import Admin
 from eruca._cli.connecting import make_options
 from eruca._cli.running import run_loop
+from eruca.admin import Admin
 from eruca.errors import ConfigError
 
 Result = TypeVar("Result")
@@ -38,9 +38,14 @@ def confirm(question: str, yes: bool) -> None:
     """Ask before a change that cannot be undone. Raises ConfigError without a terminal and without `--yes`."""
     if yes:
         return
+    require_answerable(question)
+    click.confirm(question, abort=True, err=True)
+
+
+def require_answerable(question: str) -> None:
+    """Raise ConfigError if there is no terminal on which a question could be answered."""
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} Standard input is not a terminal", hint="pass --yes if you are sure")
-    click.confirm(question, abort=True, err=True)
 
 
 def end_with(outcomes: Iterable[str]) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
 
-from eruca._admin import replication
 from eruca._admin.members import JAVA
-from eruca._admin.replication import DivergedRow, Lag, Member, Promotion
-from eruca._admin.session import Admin
 from eruca._cli.administer import operate
-from eruca._cli.connecting import add_nameserver_option
-from eruca._cli.output import add_output_option, format_bytes, format_time, make_table, print_document, print_rows
+from eruca._cli.changing import add_dry_run_option
+from eruca._cli.completing import suggest_brokers
+from eruca._cli.connecting import add_nameserver_option, name_cluster
+from eruca._cli.grouping import CommandGroup
+from eruca._cli.output import add_output_option, format_bytes, format_time, make_table, print_document, to_plain
+from eruca._cli.viewing import View, Viewing, add_view_options, view_list
 from eruca._wire.names import MASTER, MASTER_ID, SLAVE
+from eruca.admin import Admin, DivergedRow, Lag, Member, Promotion
 from eruca.errors import NoRoute
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -22,7 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _SECOND_MS = 1000
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Masters and slaves: list them, measure lag, change the master.
 
@@ -44,28 +48,37 @@ def cluster() -> None:
 
 
 @cluster.command("list")
-@add_nameserver_option
-@add_output_option
-def list_(nameservers: str, output: str) -> None:
+@add_view_options
+def list_(view: Viewing) -> None:
     """List all members of all brokers: id, address, role, epoch, end of the log, lag.
 
     An epoch is one mastership: a restart of the master adds 1, a promotion moves on to the next thousand (plus
     hundreds, depending on the id of the member). FENCED is a master that may not accept messages. JAVA is a Java
-    broker, which has no epochs and does not report its links.
+    broker, which has no epochs and does not report its links. The exit status is 3 if a broker has no master, or if a
+    member does not answer.
 
     \b
     Examples:
       eruca cluster list
+      eruca cluster list --watch
       eruca cluster list -o json | jq -r 'select(.role == "MASTER") | .address'
     """
-    members = operate(nameservers, replication.list_members)
-    _require_some(members, None)
-    _warn_of_missing_masters(members)
-    if output == "table":
+
+    async def ask(admin: Admin) -> View:
+        listed = await admin.cluster.members()
+        _require_some(listed.items, None)
         columns = ["cluster", "broker", ">id", "address", "role", ">epoch", ">log ends at", ">behind", "problem"]
-        print_rows(members, output, columns, _draw_member)
-    else:
-        print_rows([_describe(member) for member in members], output, [], lambda _: [])
+        shown = view_list(listed, columns, _draw_member, empty="", describe=_describe)
+        return _judge(shown, listed.items)
+
+    view.show(ask)
+
+
+def _judge(view: View, members: Sequence[Member]) -> View:
+    """Return a view with what is wrong with the members: names without a master, members that do not answer."""
+    return replace(
+        view, warnings=list(_list_missing_masters(members)), is_wrong=any(not member.role for member in members)
+    )
 
 
 def _describe(member: Member) -> dict[str, object]:
@@ -111,10 +124,9 @@ def _say_lag(lag_bytes: int, lag_ms: int) -> str:
 
 
 @cluster.command()
-@click.argument("name", metavar="[NAME]", required=False)
-@add_nameserver_option
-@add_output_option
-def replicas(name: str | None, nameservers: str, output: str) -> None:
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=suggest_brokers)
+@add_view_options
+def replicas(view: Viewing, name: str | None) -> None:
     """Show what the members of a broker NAME (or of all) report: epochs, log, links, copies they wait for.
 
     \b
@@ -122,12 +134,19 @@ def replicas(name: str | None, nameservers: str, output: str) -> None:
       eruca cluster replicas broker-a
       eruca cluster replicas broker-a -o json | jq '.state.epochs'
     """
-    members = operate(nameservers, lambda admin: replication.list_members(admin, name))
-    _require_some(members, name)
-    if output != "table":
-        print_rows(members, output, [], lambda _: [])
-        return
-    print_document(members, output, lambda: [make_table(*_draw_facts(member)) for member in members])
+
+    async def ask(admin: Admin) -> View:
+        listed = await admin.cluster.members(name)
+        _require_some(listed.items, name)
+        shown = View(
+            value=listed.items,
+            draw=lambda: [make_table(*_draw_facts(member)) for member in listed.items],
+            is_list=True,
+            problems=listed.problems,
+        )
+        return _judge(shown, listed.items)
+
+    view.show(ask)
 
 
 def _draw_facts(member: Member) -> tuple[list[str], list[tuple[str, str]]]:
@@ -159,12 +178,12 @@ def _draw_facts(member: Member) -> tuple[list[str], list[tuple[str, str]]]:
     return title, facts
 
 
-def _warn_of_missing_masters(members: Sequence[Member]) -> None:
-    """Warn about broker names that accept no messages, because no master answers."""
+def _list_missing_masters(members: Sequence[Member]) -> Iterator[str]:
+    """Yield a line about each broker name that accepts no messages, because no master answers."""
     names = {member.broker for member in members}
     led = {m.broker for m in members if m.role == MASTER or (m.role == JAVA and m.broker_id == MASTER_ID)}
     for name in sorted(names - led):
-        click.echo(f"eruca: warning: {name} has no master: it accepts no messages", err=True)
+        yield f"{name} has no master: it accepts no messages; `eruca cluster promote` makes a slave the master"
 
 
 def _require_some(members: Sequence[Member], name: str | None) -> None:
@@ -174,29 +193,29 @@ def _require_some(members: Sequence[Member], name: str | None) -> None:
 
 
 @cluster.command()
-@click.argument("name", metavar="[NAME]", required=False)
-@add_nameserver_option
-@add_output_option
-def lag(name: str | None, nameservers: str, output: str) -> None:
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=suggest_brokers)
+@add_view_options
+def lag(view: Viewing, name: str | None) -> None:
     """Show how far each slave (of broker NAME) is behind its master, in bytes of the log and in time.
 
     The time is how long ago the master stored what the slave receives next. If the master does not report a slave, the
-    slave's own report is shown. For Java brokers the ends of the logs are compared.
+    slave's own report is shown. For Java brokers the ends of the logs are compared. The exit status is 3 as for `list`.
 
     \b
     Examples:
-      eruca cluster lag
+      eruca cluster lag --watch
       eruca cluster lag broker-a -o json | jq 'select(.lag_bytes > 1000000)'
     """
 
-    async def ask(admin: Admin) -> tuple[list[Member], list[Lag]]:
-        return await replication.list_members(admin, name), await replication.measure_lag(admin, name)
+    async def ask(admin: Admin) -> View:
+        members = (await admin.cluster.members(name)).items
+        listed = await admin.cluster.lag(name)
+        _require_some(members, name)
+        columns = ["broker", "slave", ">id", "master", "link", ">position", ">bytes behind", ">time behind", "in sync"]
+        shown = view_list(listed, columns, _draw_lag, empty="there are no slaves: a message is on one broker only")
+        return _judge(shown, members)
 
-    members, rows = operate(nameservers, ask)
-    _require_some(members, name)
-    _warn_of_missing_masters(members)
-    columns = ["broker", "slave", ">id", "master", "link", ">position", ">bytes behind", ">time behind", "in sync"]
-    print_rows(rows, output, columns, _draw_lag)
+    view.show(ask)
 
 
 def _draw_lag(row: Lag) -> Sequence[str]:
@@ -209,10 +228,9 @@ def _draw_lag(row: Lag) -> Sequence[str]:
 
 
 @cluster.command()
-@click.argument("name", metavar="[NAME]", required=False)
-@add_nameserver_option
-@add_output_option
-def diverged(name: str | None, nameservers: str, output: str) -> None:
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=suggest_brokers)
+@add_view_options
+def diverged(view: Viewing, name: str | None) -> None:
     """List the parts of logs that members (of broker NAME) have set aside.
 
     The log of a slave must be that of its master. A master that is replaced may have messages that no other member has;
@@ -225,8 +243,13 @@ def diverged(name: str | None, nameservers: str, output: str) -> None:
       eruca cluster diverged
       eruca store diverged DIR 1-4096-8192.log   on the machine of that member
     """
-    rows = operate(nameservers, lambda admin: replication.list_diverged(admin, name))
-    print_rows(rows, output, ["broker", "member", "file", ">epoch", ">begin", ">end", ">size", "found"], _draw_diverged)
+
+    async def ask(admin: Admin) -> View:
+        listed = await admin.cluster.diverged(name)
+        columns = ["broker", "member", "file", ">epoch", ">begin", ">end", ">size", "found"]
+        return view_list(listed, columns, _draw_diverged, empty="no member has set anything aside")
+
+    view.show(ask)
 
 
 def _draw_diverged(row: DivergedRow) -> Sequence[str]:
@@ -247,13 +270,13 @@ def add_change_options(function: Function) -> Function:
             ),
             click.option(
                 "--wait",
-                "wait_s",
+                "wait",
                 type=click.FloatRange(min=0),
                 default=30.0,
                 show_default=True,
                 help="Seconds to wait for a slave to copy what it lacks.",
             ),
-            click.option("--dry-run", is_flag=True, help="Show whether it would be refused, and change nothing."),
+            add_dry_run_option,
         ]
     ):
         function = option(function)
@@ -285,7 +308,7 @@ def promote(broker: str, nameservers: str, output: str, **how: Any) -> None:
       eruca cluster promote 10.0.0.2:10911 --force
       eruca cluster promote broker-a:2 --members 2   if a third is gone for good
     """
-    _show_change(operate(nameservers, lambda admin: replication.promote(admin, broker, tell=_say, **how)), output)
+    _show_change(operate(nameservers, lambda admin: admin.cluster.promote(broker, tell=_say, **how)), output)
 
 
 @cluster.command()
@@ -309,7 +332,7 @@ def demote(broker: str, no_successor: bool, nameservers: str, output: str, **how
     _show_change(
         operate(
             nameservers,
-            lambda admin: replication.demote(admin, broker, successor=not no_successor, tell=_say, **how),
+            lambda admin: admin.cluster.demote(broker, successor=not no_successor, tell=_say, **how),
         ),
         output,
     )
@@ -330,4 +353,15 @@ def _show_change(report: Promotion, output: str) -> None:
         ("done", "yes" if report.done else "no, this was a dry run"),
         *[("would be refused" if not report.done else "forced although", reason) for reason in report.objections],
     ]
-    print_document(report, output, lambda: [make_table(["change", ""], facts)])
+    undo = _write_undo(report)
+    print_document(to_plain(report) | {"undo": undo}, output, lambda: [make_table(["change", ""], facts)])
+    if output == "table":
+        for command in undo:
+            click.echo(f"undo: {command}")
+
+
+def _write_undo(report: Promotion) -> list[str]:
+    """Return the command that makes the old master the master again, once it follows the new one."""
+    if not report.done or not report.before or not report.master or report.before == report.master:
+        return []
+    return [shlex.join(["eruca", "cluster", "promote", report.before, *name_cluster()])]

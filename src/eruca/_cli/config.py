@@ -9,6 +9,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from eruca._cli.grouping import CommandGroup
 from eruca._cli.optionlist import OptionFacts, Role, find_near_keys, find_options, list_options
 from eruca._cli.output import add_output_option, make_table, print_document, print_rows
 from eruca.errors import ConfigError
@@ -16,9 +17,11 @@ from eruca.errors import ConfigError
 _ROLES = [role.value for role in Role]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
-    """List and explain the options of the servers.
+    """Explain the options of the servers: all there are, their defaults and meaning.
+
+    `eruca broker config` and `eruca nameserver config` read and change the options of servers that run.
 
     Options have the names of RocketMQ's .conf files. The same option is a key in a file (listenPort=10911), a variable
     (ERUCA_LISTEN_PORT=10911) and a flag (--listen-port 10911). Variables override files, and flags override both.
@@ -27,7 +30,9 @@ def config() -> None:
     Examples:
       eruca config explain flushDiskType
       eruca config list --mutable
-      eruca broker -c broker.conf --print-config   the options in force
+      eruca broker -c broker.conf --print-config   those a start would use
+      eruca broker config get flushDiskType        those of running brokers
+      eruca broker config set fileReservedTime=48
     """
 
 

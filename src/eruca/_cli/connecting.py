@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from eruca._net.addresses import check_addresses
 
@@ -22,8 +23,9 @@ DEFAULT_NAMESERVER = "127.0.0.1:9876"
 # The timeout of a send or of one request to a server. People wait a little longer than programs.
 TIMEOUT_S = 5.0
 _ACCOUNT_VARIABLE = "ERUCA_ACCOUNT_FILE"
-# Where the account of a command is kept while it runs.
+# Where the account of a command is kept while it runs, and its file.
 _ACCOUNT = "eruca.account"
+_ACCOUNT_FILE = "eruca.account.file"
 # Where the options of TLS are kept in the context of a command.
 _TLS = "eruca.tls"
 _FILE: dict[str, Any] = {"type": click.Path(dir_okay=False), "metavar": "FILE"}
@@ -60,7 +62,7 @@ def choose_tls() -> Tls | None:
     return read_tls_environment(enabled="tls" in told, **given)
 
 
-def add_nameserver_option(function: Callable[..., None]) -> Callable[..., None]:
+def add_nameserver_option(function: Function) -> Function:
     """Add `-n`, `--account` and the options of TLS, with the variables that set them, to a command."""
     function = click.option(
         "--account",
@@ -96,6 +98,8 @@ def _take_account(context: click.Context, parameter: click.Parameter, path: Path
         from eruca._client.accountfile import read_account_file
 
         context.meta[_ACCOUNT] = read_account_file(path)
+        if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+            context.meta[_ACCOUNT_FILE] = str(path)
 
 
 def make_options(nameservers: str) -> ClientOptions:
@@ -113,3 +117,22 @@ def make_options(nameservers: str) -> ClientOptions:
         secret_key=account.secret_key,
         security_token=account.security_token,
     )
+
+
+def name_cluster() -> list[str]:
+    """Return the words of the current command that say which cluster, account and TLS it uses.
+
+    A command that is printed for the same cluster needs them. What variables set is left out.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return []
+    words: list[str] = []
+    if context.get_parameter_source("nameservers") is ParameterSource.COMMANDLINE:
+        words += ["-n", str(context.params["nameservers"])]
+    if _ACCOUNT_FILE in context.meta:
+        words += ["--account", context.meta[_ACCOUNT_FILE]]
+    for name, value in context.meta.get(_TLS, {}).items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, str(value)]
+    return words

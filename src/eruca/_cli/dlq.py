@@ -10,14 +10,17 @@ from typing import IO, Any, TypeVar
 
 import click
 
-from eruca._admin import deadletters
-from eruca._admin.deadletters import GroupLetters, Journal, Letter, Resent, Wanted
-from eruca._admin.session import Admin
+from eruca._admin.deadletters import write_files
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
+from eruca._cli.changing import add_dry_run_option
+from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.connecting import add_nameserver_option
-from eruca._cli.output import add_output_option, format_time, make_table, parse_time, print_document, print_rows
-from eruca._client.message import Message
+from eruca._cli.grouping import CommandGroup
+from eruca._cli.messagerows import LIST_COLUMNS, describe_message, draw_message, draw_row
+from eruca._cli.output import add_output_option, parse_time, print_rows
+from eruca._cli.viewing import View, Viewing, add_view_options, view_list, view_stream
 from eruca._wire.names import check_group, check_topic
+from eruca.admin import Admin, GroupLetters, Journal, Resent, StoredMessage, Wanted
 from eruca.errors import ConfigError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -25,7 +28,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _SHOWN_MAX = 100
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def dlq() -> None:
     """Dead letters: messages that a group gave up on after too many attempts.
 
@@ -43,7 +46,7 @@ def add_choice_options(function: Function) -> Function:
     """Add the options that select dead letters to a command."""
     for option in reversed(
         [
-            click.option("-t", "--topic", help="Only those first sent to this topic."),
+            click.option("-t", "--topic", shell_complete=suggest_topics, help="Only those first sent to this topic."),
             click.option("-k", "--key", help="Only those with this key."),
             click.option(
                 "--from-time",
@@ -70,11 +73,10 @@ def add_choice_options(function: Function) -> Function:
 
 
 @dlq.command("list")
-@click.argument("group", required=False)
+@click.argument("group", required=False, shell_complete=suggest_groups)
 @add_choice_options
-@add_nameserver_option
-@add_output_option
-def list_(group: str | None, nameservers: str, output: str, **conditions: Any) -> None:
+@add_view_options
+def list_(view: Viewing, group: str | None, **conditions: Any) -> None:
     """List the groups that have dead letters, or the dead letters of GROUP.
 
     \b
@@ -84,50 +86,41 @@ def list_(group: str | None, nameservers: str, output: str, **conditions: Any) -
       eruca dlq list billing -o json | jq -r .message_id
     """
     if group is None:
-        rows = operate(nameservers, deadletters.list_groups)
-        print_rows(rows, output, ["group", ">dead letters", "problem"], _draw_group)
+        view.show(lambda admin: _view_groups(admin, view))
         return
-    check_group(group)
-    wanted = Wanted(**conditions)
-    letters, is_cut = operate(nameservers, lambda admin: _gather(admin, group, wanted, output))
-    print_rows(
-        letters,
-        output,
-        ["dead since", "message id", "topic", "tags", "keys", ">tries", ">bytes"],
-        _draw_letter,
-    )
-    if is_cut:
-        click.echo(f"eruca: there are more than {_SHOWN_MAX}; --limit, --from-time and -o json show others", err=True)
-
-
-async def _gather(admin: Admin, group: str, wanted: Wanted, output: str) -> tuple[list[Letter], bool]:
-    rows: list[Letter] = []
+    name = check_group(group)
     # A table of a million rows is of no use; JSON and YAML have all of them.
-    rows_max = _SHOWN_MAX if output == "table" and wanted.limit is None else None
-    with show_count("dead letters read") as advance:
-        async for letter in deadletters.read(admin, group, wanted):
-            if rows_max is not None and len(rows) >= rows_max:
-                return rows, True
-            rows.append(deadletters.describe(group, letter))
-            advance(1)
-    return rows, False
+    limit = conditions.pop("limit") or (_SHOWN_MAX if view.is_table else None)
+    wanted = Wanted(**conditions)
+    view.show(
+        lambda admin: view_stream(
+            admin.dead_letters.read(name, wanted),
+            view.output,
+            limit,
+            LIST_COLUMNS,
+            draw_row,
+            describe=describe_message,
+            empty=f"group {name} has no such dead letters; `eruca dlq list` shows the groups that have some",
+        )
+    )
+
+
+async def _view_groups(admin: Admin, view: Viewing) -> View:
+    listed = await admin.dead_letters.list(limit=view.choose_limit(None))
+    return view_list(
+        listed, ["group", ">dead letters", "problem"], _draw_group, empty="no group has dead letters: nothing to do"
+    )
 
 
 def _draw_group(row: GroupLetters) -> Sequence[str]:
     return (row.group, str(row.count), row.problem)
 
 
-def _draw_letter(row: Letter) -> Sequence[str]:
-    where = (row.message_id, row.topic, row.tags, " ".join(row.keys))
-    return (format_time(row.dead_at), *where, str(row.tries), str(row.size))
-
-
 @dlq.command()
-@click.argument("group")
+@click.argument("group", shell_complete=suggest_groups)
 @click.argument("name", metavar="ID")
-@add_nameserver_option
-@add_output_option
-def show(group: str, name: str, nameservers: str, output: str) -> None:
+@add_view_options
+def show(view: Viewing, group: str, name: str) -> None:
     """Show one dead letter of GROUP with its properties and its body. ID is its message id or an offset id.
 
     \b
@@ -137,38 +130,19 @@ def show(group: str, name: str, nameservers: str, output: str) -> None:
           jq -r .body_base64 | base64 -d
     """
     check_group(group)
-    letter = operate(nameservers, lambda admin: deadletters.find(admin, group, name))
-    row = deadletters.export(group, letter)
-    body, _ = deadletters.read_body(letter)
-    facts = [(key, _write(key, value)) for key, value in row.items() if key not in ("properties", "body_base64")]
-    properties = [(key, str(value)) for key, value in row["properties"].items()]
-    text = body.decode("utf-8", "replace") if _is_text(body) else f"<{len(body)} bytes, not text; see dlq export>"
-    print_document(
-        row,
-        output,
-        lambda: [make_table(["dead letter", ""], [*facts, ("body", text)]), make_table(["property", ""], properties)],
-    )
 
+    async def ask(admin: Admin) -> View:
+        letter = await admin.dead_letters.find(group, name)
+        return View(value=describe_message(letter), draw=lambda: draw_message(letter, "dead letter"))
 
-def _write(key: str, value: Any) -> str:
-    if key.endswith("_time"):
-        return format_time(value)
-    return " ".join(value) if isinstance(value, list) else str(value)
-
-
-def _is_text(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    view.show(ask)
 
 
 # --- sending again ----------------------------------------------------------------------------------------------------
 
 
 @dlq.command()
-@click.argument("group")
+@click.argument("group", shell_complete=suggest_groups)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All that the other options select, instead of IDs.")
 @click.option(
@@ -180,7 +154,7 @@ def _is_text(body: bytes) -> bool:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Record outcomes in this file; skip messages it has as sent.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be sent where, and send nothing.")
+@add_dry_run_option
 @add_choice_options
 @add_yes_option
 @add_nameserver_option
@@ -227,8 +201,7 @@ def resend(
     async def work(admin: Admin) -> list[Resent]:
         rows = []
         with show_count("dead letters done") as advance:
-            async for row in deadletters.resend(
-                admin,
+            async for row in admin.dead_letters.resend(
                 group,
                 wanted,
                 only_group=only_group,
@@ -268,7 +241,7 @@ def _draw_sent(row: Resent) -> Sequence[str]:
 
 
 @dlq.command()
-@click.argument("group")
+@click.argument("group", shell_complete=suggest_groups)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--to", "target", default="-", help="A file for JSON lines, or `-` for stdout.", show_default=True)
 @click.option(
@@ -297,10 +270,10 @@ def export(
         raise click.UsageError("--to and --directory are mutually exclusive")
     wanted = Wanted(ids=ids, **conditions)
 
-    async def work(admin: Admin, write: Callable[[Message], None]) -> int:
+    async def work(admin: Admin, write: Callable[[StoredMessage], None]) -> int:
         count = 0
         with show_count("dead letters exported") as advance:
-            async for letter in deadletters.read(admin, group, wanted):
+            async for letter in admin.dead_letters.read(group, wanted):
                 await asyncio.to_thread(write, letter)
                 count += 1
                 advance(1)
@@ -308,16 +281,14 @@ def export(
 
     try:
         if directory is not None:
-            count = operate(
-                nameservers, lambda admin: work(admin, lambda letter: deadletters.write_files(directory, group, letter))
-            )
+            count = operate(nameservers, lambda admin: work(admin, lambda letter: write_files(directory, letter)))
         else:
             with click.open_file(target, "w", encoding="utf-8") as file:
-                count = operate(nameservers, lambda admin: work(admin, lambda letter: _write_line(file, group, letter)))
+                count = operate(nameservers, lambda admin: work(admin, lambda letter: _write_line(file, letter)))
     except OSError as error:
         raise ConfigError(f"the export cannot be written: {error}", hint="choose another file or directory") from error
     click.echo(f"eruca: {count} exported", err=True)
 
 
-def _write_line(file: IO[str], group: str, letter: Message) -> None:
-    file.write(json.dumps(deadletters.export(group, letter), ensure_ascii=False) + "\n")
+def _write_line(file: IO[str], letter: StoredMessage) -> None:
+    file.write(json.dumps(describe_message(letter), ensure_ascii=False) + "\n")

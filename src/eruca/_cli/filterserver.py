@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eruca._access.options import AccessOptions
+from eruca._cli.observing import build_metrics_options, make_metrics_service
 from eruca._cli.optionlist import Role
 from eruca._cli.running import Service, run_services
 from eruca._cli.serve import add_server_options, announce, print_settings, start_logs
@@ -55,13 +56,14 @@ def filterserver(
     """
     access = build_access_options(settings, Path())
     options = _build(settings, host, access, insecure=insecure)
-    tls = settings.build(TlsOptions)
+    tls, metrics = settings.build(TlsOptions), build_metrics_options(settings, insecure=insecure)
     if print_config:
-        print_settings(settings, output, options, access, tls)
+        print_settings(settings, output, options, access, tls, metrics)
         return
     start_logs(settings, options.log_level, log_json)
     server = FilterServer(options, access=access, tls=tls)
     hint = "another process has the port; leave out --listen-port to use any free port"
+    observing, port = make_metrics_service(settings, metrics, tls, {"filter server": server})
 
     def say() -> None:
         announce(
@@ -72,10 +74,11 @@ def filterserver(
                 "name": server.broker_name or "(not registered yet)",
                 "installed": " ".join(sorted(server.plugins)),
                 "uploads": options.uploads,
+                "metrics": port.address,
             },
         )
 
-    run_services([Service(server, hint)], say)
+    run_services([*observing, Service(server, hint)], say)
 
 
 def _build(settings: Settings, host: str | None, access: AccessOptions, *, insecure: bool) -> FilterServerOptions:

@@ -21,8 +21,8 @@ _ADMIN = "eruca-admin"
 _BROKER = "eruca-broker"
 _CERTIFICATE = "tls.crt"
 _KEY = "tls.key"
-# Bytes of randomness in a secret.
-_SECRET_BYTES = 32
+#: Bytes of randomness in a secret.
+SECRET_BYTES = 32
 _ACCOUNTS = """\
 # The accounts of this cluster, in the format of RocketMQ 4.9. Changes take effect within a second.
 # globalWhiteRemoteAddresses: addresses that need no account.
@@ -105,7 +105,7 @@ def init(directory: Path, host: str | None) -> None:
     try:
         directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         for name, text in files.items():
-            _write_new(directory / name, text)
+            write_new(directory / name, text)
     except OSError as error:
         raise ConfigError(f"{directory} cannot be written: {error.strerror}") from error
     names = list_own_names(*([] if host is None else [host, choose_told_address(host)]))
@@ -119,8 +119,8 @@ def make_files(directory: Path, host: str | None) -> dict[str, str]:
     facts = {
         "admin": _ADMIN,
         "broker": _BROKER,
-        "admin_secret": secrets.token_urlsafe(_SECRET_BYTES),
-        "broker_secret": secrets.token_urlsafe(_SECRET_BYTES),
+        "admin_secret": secrets.token_urlsafe(SECRET_BYTES),
+        "broker_secret": secrets.token_urlsafe(SECRET_BYTES),
         "accounts": ACCOUNTS_NAME,
         "name": shlex.quote(str(directory / TOOLS_NAME)),
         "nameserver": DEFAULT_NAMESERVER if told is None else f"{told}:{DEFAULT_NAMESERVER.rpartition(':')[2]}",
@@ -139,7 +139,8 @@ def make_files(directory: Path, host: str | None) -> dict[str, str]:
     }
 
 
-def _write_new(path: Path, text: str) -> None:
+def write_new(path: Path, text: str) -> None:
+    """Write a file that only its owner can read. Raises FileExistsError if it exists."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w", encoding="utf-8") as file:
         file.write(text)
 

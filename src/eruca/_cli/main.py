@@ -11,26 +11,45 @@ from typing import Any
 import click
 
 from eruca import __version__
+from eruca._ground.printable import show_safely
 from eruca.errors import ErucaError
 
-# A subcommand is imported when it is called, so that `eruca store` does not wait for the libraries of others.
-COMMANDS = {
-    "up": "eruca._cli.serve:up",
-    "init": "eruca._cli.init:init",
-    "send": "eruca._cli.send:send",
-    "tail": "eruca._cli.tail:tail",
-    "nameserver": "eruca._cli.serve:nameserver",
-    "broker": "eruca._cli.serve:broker",
-    "filterserver": "eruca._cli.filterserver:filterserver",
-    "dlq": "eruca._cli.dlq:dlq",
-    "txn": "eruca._cli.txn:txn",
-    "offset": "eruca._cli.offset:offset",
-    "cluster": "eruca._cli.cluster:cluster",
-    "config": "eruca._cli.config:config",
-    "store": "eruca._cli.store:store",
-    "pipeline": "eruca._cli.pipeline:pipeline",
-    "demo": "eruca._cli.demo:demo",
+# The commands in the order of --help: the module of each and what it does, in one line of 80 columns. A command is
+# imported when it is called, so that `eruca store` does not wait for the libraries of others.
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "up": ("eruca._cli.serve:up", "Start a name server and a broker in one process."),
+        "init": ("eruca._cli.init:init", "Write a configuration with accounts and a certificate."),
+        "demo": ("eruca._cli.demo:demo", "Take a tour of half a minute."),
+        "broker": ("eruca._cli.broker:broker", "Start a broker; list, configure and clean brokers."),
+        "nameserver": ("eruca._cli.nameserver:nameserver", "Start a name server; keys and values, configuration."),
+        "filterserver": ("eruca._cli.filterserver:filterserver", "Start a filter server."),
+    },
+    "Messages": {
+        "send": ("eruca._cli.send:send", "Send messages."),
+        "tail": ("eruca._cli.tail:tail", "Show the messages of a topic as they arrive."),
+        "message": ("eruca._cli.message:message", "Find messages by key, id, time or place; trace them."),
+        "dlq": ("eruca._cli.dlq:dlq", "Dead letters: list, resend, export."),
+        "txn": ("eruca._cli.txn:txn", "Transactions: list, resume, discard."),
+        "delayed": ("eruca._cli.delayed:delayed", "Messages that wait for their time: list, cancel."),
+    },
+    "Operate": {
+        "topic": ("eruca._cli.topic:topic", "Topics: list, create, change, delete."),
+        "group": ("eruca._cli.group:group", "Consumer groups: members, owners, lag, stuck messages."),
+        "client": ("eruca._cli.client:client", "Connected producers and consumers, what they are doing."),
+        "lag": ("eruca._cli.lag:lag", "How far groups are behind, in messages and in time."),
+        "offset": ("eruca._cli.offset:offset", "Consumer offsets: show, reset, skip, save, restore."),
+        "route": ("eruca._cli.route:route", "Where the queues of a topic are."),
+        "cluster": ("eruca._cli.cluster:cluster", "Masters and slaves: list, lag, change the master."),
+        "acl": ("eruca._cli.acl:acl", "Accounts and their permissions."),
+        "config": ("eruca._cli.config:config", "Explain the options of the servers."),
+    },
+    "Store and data": {
+        "store": ("eruca._cli.store:store", "Look into a store directory, check it, rebuild it."),
+        "pipeline": ("eruca._cli.pipeline:pipeline", "Spark jobs: archive, query, statistics, replay."),
+    },
 }
+COMMANDS = {name: target for section in SECTIONS.values() for name, (target, _summary) in section.items()}
 
 # The exit status that shells report for a program ended by a closed pipe (128 + SIGPIPE).
 _EXIT_BROKEN_PIPE = 141
@@ -43,7 +62,7 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the line; the message contains the hint."""
-        click.echo(f"eruca: {self.message}", file=file, err=file is None)
+        click.echo(f"eruca: {show_safely(self.message)}", file=file, err=file is None)
 
 
 class MainGroup(click.Group):
@@ -62,6 +81,14 @@ class MainGroup(click.Group):
         command = getattr(importlib.import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section, without importing them."""
+        width = max(map(len, COMMANDS))
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                # All sections have their second column in the same place.
+                formatter.write_dl([(name.ljust(width), summary) for name, (_target, summary) in section.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand. An `ErucaError` becomes one line and exit status 1, never a traceback."""
@@ -89,7 +116,7 @@ class _EchoHandler(logging.Handler):
     """Writes log records as lines to the current stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"eruca: {record.levelname.lower()}: {record.getMessage()}", err=True)
+        click.echo(f"eruca: {record.levelname.lower()}: {show_safely(record.getMessage())}", err=True)
 
 
 @click.group(
@@ -110,20 +137,16 @@ def main(ctx: click.Context, verbose: int) -> None:
       eruca tail hello --follow       read it
     \b
     Operate a cluster, Eruca or Java:
-      eruca dlq list                  messages that consumers gave up on
-      eruca offset show GROUP         how far a consumer group is
-      eruca offset reset G T --to -2h consume the last two hours again
-      eruca txn list                  undecided transactions
-      eruca cluster list              masters and slaves
-    \b
-    Look into a store directory:
-      eruca store stat DIR            topics, queues, offsets, sizes
-      eruca store verify DIR          check every record, entry and table
+      eruca topic create orders       8 queues on every broker
+      eruca group show billing        members, owners, lag, stuck messages
+      eruca lag                       which groups are behind
+      eruca message find orders --key order-7
+      eruca offset reset billing orders --to -2h
 
     `eruca COMMAND --help` has more examples for each command.
 
-    Results go to stdout; progress, warnings and errors go to stderr. The exit status is 0 on success, 1 on an error and
-    2 if the command line is invalid.
+    Results go to stdout; progress, warnings and errors go to stderr. The exit status is 0 on success, 1 on an error, 2
+    if the command line is invalid, and 3 if the answer shows that something is wrong or missing.
     """
     handler = _EchoHandler()
     logger = logging.getLogger("eruca")

@@ -5,27 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import click
 
-from eruca._admin import offsets
-from eruca._admin.offsets import Move, QueueProgress
-from eruca._admin.session import Admin
-from eruca._cli.administer import add_yes_option, confirm, end_with, operate
+from eruca._cli.administer import operate
+from eruca._cli.changing import Changing, add_change_options
+from eruca._cli.choosing import add_group_argument, add_topic_argument
+from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.connecting import add_nameserver_option
-from eruca._cli.output import add_output_option, format_time, parse_time, print_rows
+from eruca._cli.grouping import CommandGroup
+from eruca._cli.output import format_time, parse_time, to_plain
+from eruca._cli.savedoffsets import read_offsets, write_offsets
+from eruca._cli.viewing import View, Viewing, add_view_options, view_list
 from eruca._client.group.settings import Start
-from eruca._wire.names import check_group, check_topic
+from eruca._wire.names import check_group
+from eruca.admin import Admin, QueueProgress, SavedOffset, SavedOffsets
 from eruca.errors import NoRoute
 
 _AGO = re.compile(r"-(\d{1,9})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_COLUMNS = ["topic", "broker", ">queue", ">before", ">after", "outcome", "reason"]
+_PLACE = re.compile(r"(.+):(\d{1,9})=(\d{1,18})")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def offset() -> None:
-    """Consumer offsets: show how far groups are, replay, and skip.
+    """Consumer offsets: show how far groups are, replay, skip, save and restore.
 
     \b
     Examples:
@@ -36,6 +42,7 @@ def offset() -> None:
                                               show the new offsets only
       eruca offset skip billing orders        skip the backlog
       eruca offset clone billing audit        start another group there
+      eruca offset export billing --to billing.json
     """
 
 
@@ -56,53 +63,60 @@ def parse_moment(text: str) -> Start:
     return moment
 
 
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
 @offset.command()
-@click.argument("group")
-@click.option("-t", "--topic", help="Only this topic.")
-@add_nameserver_option
-@add_output_option
-def show(group: str, topic: str | None, nameservers: str, output: str) -> None:
+@add_group_argument
+@click.option("-t", "--topic", shell_complete=suggest_topics, help="Only this topic.")
+@add_view_options
+def show(view: Viewing, group: str, topic: str | None) -> None:
     """Show how far GROUP is: its offset, the end of each queue, and the number of messages between them.
+
+    `eruca group show` also has the owner of each queue and how long messages have been waiting.
 
     \b
     Examples:
       eruca offset show billing
-      eruca offset show billing -t orders -o json | jq -s 'map(.behind) | add'
+      eruca offset show billing -t orders -o json | jq -s 'map(.lag) | add'
     """
-    check_group(group)
-    rows = operate(nameservers, lambda admin: _find_rows(admin, group, topic))
-    if output == "table":
-        print_rows(
-            rows, output, ["topic", "broker", ">queue", ">offset", ">end", ">behind", "last consumed"], _draw_progress
-        )
-    else:
-        print_rows([_describe(row) for row in rows], output, [], lambda _: [])
+
+    async def ask(admin: Admin) -> View:
+        listed = await admin.offsets.show(group, topic, limit=view.choose_limit(0))
+        if not listed.items and not listed.problems:
+            await _explain_nothing(admin, group, topic)
+        columns = ["topic", "broker", ">queue", ">offset", ">end", ">lag", "last consumed"]
+        return view_list(listed, columns, _draw_progress, empty="", describe=_describe)
+
+    view.show(ask)
 
 
-async def _find_rows(admin: Admin, group: str, topic: str | None) -> list[QueueProgress]:
-    rows = await offsets.show(admin, group, topic)
-    if rows:
-        return rows
-    if topic is not None and await admin.find_route(topic) is None:
-        raise NoRoute(f"no broker has a topic {topic}", hint="check the spelling of its name")
+async def _explain_nothing(admin: Admin, group: str, topic: str | None) -> None:
+    """Raise NoRoute: why a group has no offsets."""
+    if topic is not None and await admin.connection.find_route(topic) is None:
+        raise NoRoute(f"no broker has a topic {topic}", hint="eruca topic list shows the topics")
     where = "" if topic is None else f" in topic {topic}"
     raise NoRoute(
-        f"group {group} has no offsets{where}", hint="it commits its first ones after it has consumed messages"
+        f"group {group} has no offsets{where}",
+        hint="it commits its first ones after it has consumed messages; eruca group list shows the groups",
     )
 
 
-def _describe(row: QueueProgress) -> dict[str, object]:
-    return {**{name: getattr(row, name) for name in row.__struct_fields__}, "behind": row.behind}
+def _describe(row: QueueProgress) -> dict[str, Any]:
+    return {**to_plain(row), "lag": row.lag}
 
 
 def _draw_progress(row: QueueProgress) -> Sequence[str]:
-    numbers = (str(row.queue), str(row.offset), str(row.end), str(row.behind))
+    numbers = (str(row.queue), str(row.offset), str(row.end), str(row.lag))
     return (row.topic, row.broker, *numbers, format_time(row.consumed_at))
 
 
+# --- moving -----------------------------------------------------------------------------------------------------------
+
+
 @offset.command()
-@click.argument("group")
-@click.argument("topic")
+@add_group_argument
+@add_topic_argument
 @click.option(
     "--to",
     "moment",
@@ -112,13 +126,8 @@ def _draw_progress(row: QueueProgress) -> Sequence[str]:
     help="Continue with messages from this time: 2026-11-15T07:21:06, milliseconds, or an age (s, m, h, d).",
 )
 @click.option("--only-back", is_flag=True, help="Do not move the group forward in any queue.")
-@click.option("--dry-run", is_flag=True, help="Show the new offsets, and change nothing.")
-@add_yes_option
-@add_nameserver_option
-@add_output_option
-def reset(
-    group: str, topic: str, moment: Start, only_back: bool, dry_run: bool, yes: bool, nameservers: str, output: str
-) -> None:
+@add_change_options(asks=True)
+def reset(change: Changing, group: str, topic: str, moment: Start, only_back: bool) -> None:
     """Move GROUP to the messages that were stored in TOPIC at a time.
 
     If members of the group are connected, the broker tells them, and they move within seconds (outcome `told`; this
@@ -133,15 +142,10 @@ def reset(
       eruca offset reset billing orders --to earliest --yes
       eruca offset reset audit orders --to 2026-11-01     where a new group starts
     """
-    check_group(group)
-    check_topic(topic)
-    if not dry_run:
-        confirm(f"Move group {group} in topic {topic} to {_say(moment)}?", yes)
-    moves = operate(
-        nameservers,
-        lambda admin: offsets.reset(admin, group, topic, moment, force=not only_back, dry_run=dry_run),
+    change.apply(
+        lambda admin, dry_run: admin.offsets.reset(group, topic, moment, force=not only_back, dry_run=dry_run),
+        f"Move group {group} in topic {topic} to {_say(moment)}?",
     )
-    _show_moves(moves, output)
 
 
 def _say(moment: Start) -> str:
@@ -151,13 +155,10 @@ def _say(moment: Start) -> str:
 
 
 @offset.command()
-@click.argument("group")
-@click.argument("topic")
-@click.option("--dry-run", is_flag=True, help="Show what would be skipped, and change nothing.")
-@add_yes_option
-@add_nameserver_option
-@add_output_option
-def skip(group: str, topic: str, dry_run: bool, yes: bool, nameservers: str, output: str) -> None:
+@add_group_argument
+@add_topic_argument
+@add_change_options(asks=True)
+def skip(change: Changing, group: str, topic: str) -> None:
     """Move GROUP past all messages in TOPIC that it has not consumed yet.
 
     Skipped messages stay in the topic; `eruca offset reset` goes back to them.
@@ -167,21 +168,74 @@ def skip(group: str, topic: str, dry_run: bool, yes: bool, nameservers: str, out
       eruca offset skip billing orders --dry-run
       eruca offset skip billing orders --yes
     """
-    check_group(group)
-    check_topic(topic)
-    if not dry_run:
-        confirm(f"Skip all that group {group} has not consumed in topic {topic}?", yes)
-    _show_moves(operate(nameservers, lambda admin: offsets.skip(admin, group, topic, dry_run=dry_run)), output)
+    change.apply(
+        lambda admin, dry_run: admin.offsets.skip(group, topic, dry_run=dry_run),
+        f"Skip all that group {group} has not consumed in topic {topic}?",
+    )
 
 
 @offset.command()
-@click.argument("source")
-@click.argument("target")
-@click.option("-t", "--topic", help="Only this topic; default: all in which SOURCE has offsets.")
-@add_yes_option
-@add_nameserver_option
-@add_output_option
-def clone(source: str, target: str, topic: str | None, yes: bool, nameservers: str, output: str) -> None:
+@add_group_argument
+@add_topic_argument
+@click.option(
+    "--by",
+    required=True,
+    type=int,
+    metavar="N",
+    help="How many messages in each queue; --by=-10 goes back, --by 10 skips.",
+)
+@add_change_options(asks=True)
+def shift(change: Changing, group: str, topic: str, by: int) -> None:
+    """Move GROUP by some messages in each queue of TOPIC, within what the queue has. No member may be connected.
+
+    \b
+    Examples:
+      eruca offset shift billing orders --by=-10    the last ten again
+      eruca offset shift billing orders --by 1      past one that fails
+    """
+    change.apply(
+        lambda admin, dry_run: admin.offsets.shift(group, topic, by, dry_run=dry_run),
+        f"Move group {group} by {by} messages in each queue of topic {topic}?",
+    )
+
+
+@offset.command("set")
+@add_group_argument
+@add_topic_argument
+@click.argument("places", metavar="BROKER:QUEUE=OFFSET...", nargs=-1, required=True)
+@add_change_options(asks=True)
+def set_(change: Changing, group: str, topic: str, places: tuple[str, ...]) -> None:
+    """Set offsets of GROUP in single queues of TOPIC. No member may be connected.
+
+    \b
+    Examples:
+      eruca offset set billing orders broker-a:0=4711
+      eruca offset set billing orders broker-a:0=4711 broker-a:1=4699 --yes
+    """
+    saved = SavedOffsets(
+        group=group, taken_at=datetime.now(UTC), offsets=[_parse_place(topic, each) for each in places]
+    )
+    change.apply(
+        lambda admin, dry_run: admin.offsets.restore(saved, group=group, dry_run=dry_run),
+        f"Set the offsets of group {group} in topic {topic}?",
+    )
+
+
+def _parse_place(topic: str, text: str) -> SavedOffset:
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r}: expected BROKER:QUEUE=OFFSET, for example broker-a:0=4711")
+    return SavedOffset(topic=topic, broker=match[1], queue=int(match[2]), offset=int(match[3]))
+
+
+@offset.command()
+@click.argument("source", shell_complete=suggest_groups)
+@click.argument("target", shell_complete=suggest_groups)
+@click.option(
+    "-t", "--topic", shell_complete=suggest_topics, help="Only this topic; default: all in which SOURCE has offsets."
+)
+@add_change_options(asks=True)
+def clone(change: Changing, source: str, target: str, topic: str | None) -> None:
     """Copy the offsets of group SOURCE to group TARGET. No member of TARGET may be connected.
 
     \b
@@ -191,15 +245,53 @@ def clone(source: str, target: str, topic: str | None, yes: bool, nameservers: s
     """
     check_group(source)
     check_group(target)
-    confirm(f"Replace the offsets of group {target} by those of {source}?", yes)
-    _show_moves(operate(nameservers, lambda admin: offsets.clone(admin, source, target, topic)), output)
+    change.apply(
+        lambda admin, dry_run: admin.offsets.clone(source, target, topic, dry_run=dry_run),
+        f"Replace the offsets of group {target} by those of {source}?",
+    )
 
 
-def _show_moves(moves: list[Move], output: str) -> None:
-    print_rows(moves, output, _COLUMNS, _draw_move)
-    end_with(move.outcome for move in moves)
+# --- saving and restoring ---------------------------------------------------------------------------------------------
 
 
-def _draw_move(move: Move) -> Sequence[str]:
-    places = ["-" if place is None else str(place) for place in (move.before, move.after)]
-    return (move.topic, move.broker, str(move.queue), *places, move.outcome, move.reason)
+@offset.command("export")
+@add_group_argument
+@click.option("-t", "--topic", shell_complete=suggest_topics, help="Only this topic; default: all with offsets.")
+@click.option(
+    "--to", "target", type=click.Path(path_type=Path, allow_dash=True), default="-", help="A file [default: stdout]."
+)
+@add_nameserver_option
+def export_(group: str, topic: str | None, target: Path, nameservers: str) -> None:
+    """Save the offsets of GROUP as JSON, to restore them later.
+
+    \b
+    Examples:
+      eruca offset export billing --to billing.json
+      eruca offset export billing | jq '.offsets | length'
+    """
+    saved = operate(nameservers, lambda admin: admin.offsets.export(group, topic))
+    write_offsets(target, saved)
+    click.echo(f"eruca: {len(saved.offsets)} offsets exported", err=True)
+
+
+@offset.command("import")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("-g", "--group", shell_complete=suggest_groups, help="Another group than the one that was saved.")
+@add_change_options(asks=True)
+def import_(change: Changing, file: Path, group: str | None) -> None:
+    """Restore offsets that `eruca offset export` saved to FILE. No member of the group may be connected.
+
+    Queues that are gone are reported as failed; the others are restored.
+
+    \b
+    Examples:
+      eruca offset import billing.json --dry-run
+      eruca offset import billing.json --group billing-v2 --yes
+    """
+    saved = read_offsets(file)
+    name = check_group(group or saved.group)
+    when = format_time(saved.taken_at)
+    change.apply(
+        lambda admin, dry_run: admin.offsets.restore(saved, group=name, dry_run=dry_run),
+        f"Set the offsets of group {name} to those of {saved.group} at {when}?",
+    )

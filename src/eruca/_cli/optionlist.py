@@ -18,6 +18,7 @@ from eruca._filterserver.options import FilterServerOptions
 from eruca._ground.config import OptionInfo, StoreOptions, info_of
 from eruca._nameserver.options import NameServerOptions
 from eruca._net.limitoptions import LimitOptions
+from eruca._net.metricsoptions import MetricsOptions
 from eruca._net.tlsoptions import TlsOptions
 
 ENVIRONMENT_PREFIX = "ERUCA_"
@@ -105,6 +106,7 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.FILTERSERVER, "filter server", FilterServerOptions),
     (Role.SERVER, EVERY_SERVER, AccessOptions),
     (Role.SERVER, EVERY_SERVER, TlsOptions),
+    (Role.SERVER, EVERY_SERVER, MetricsOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (

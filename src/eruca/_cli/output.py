@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
+from eruca._ground.printable import show_safely
 from eruca._ground.times import from_epoch_ms, to_epoch_ms
 
 # rich is imported where it is used: commands that print plain lines or JSON start faster without it.
@@ -28,6 +29,12 @@ Row = TypeVar("Row")
 _PIPED_WIDTH = 200
 # Rows of one table: column widths need all of them in memory.
 _TABLE_ROWS = 500
+_WHOLE_COLUMNS = frozenset({"message id", "offset id", "address"})
+# Columns up to this width are not wrapped either, if a terminal has room for them and some for each of the others.
+_NARROW = 12
+_ROOM = 80
+_SQUEEZED = 8
+_GAP = 3
 
 
 def add_output_option(function: Function) -> Function:
@@ -48,13 +55,19 @@ def add_output_option(function: Function) -> Function:
 def print_document(value: Any, output: str, draw: Callable[[], Iterable[RenderableType]]) -> None:
     """Show one result; `draw` returns the tables for people."""
     if output == "table":
-        console = make_console()
-        for part in draw():
-            console.print(part)
+        print_parts(make_console(), draw())
     elif output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(to_plain(value), indent=2, ensure_ascii=False))
     else:
-        click.echo(format_yaml(msgspec.to_builtins(value)))
+        click.echo(format_yaml(to_plain(value)))
+
+
+def print_parts(console: Console, parts: Iterable[RenderableType]) -> None:
+    """Print tables with an empty line between them."""
+    for number, part in enumerate(parts):
+        if number:
+            console.print()
+        console.print(part)
 
 
 def print_rows(
@@ -63,7 +76,7 @@ def print_rows(
     """Show rows as they arrive: JSON has one object per line, YAML one document per row."""
     if output != "table":
         for row in rows:
-            plain = msgspec.to_builtins(row)
+            plain = to_plain(row)
             click.echo(json.dumps(plain, ensure_ascii=False) if output == "json" else "---\n" + format_yaml(plain))
         return
     console = make_console()
@@ -77,30 +90,71 @@ def print_rows(
         console.print(make_table(columns, waiting))
 
 
-def make_console() -> Console:
-    """Return a console for the current stdout."""
+def to_plain(value: Any) -> Any:
+    """Return a result as JSON has it: maps, lists and scalars; times in ISO 8601, durations in seconds."""
+    return _write_durations(msgspec.to_builtins(value, builtin_types=(timedelta,)))
+
+
+def _write_durations(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _write_durations(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_write_durations(item) for item in value]
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def make_console(*, to_stderr: bool = False) -> Console:
+    """Return a console for the current stdout or stderr."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
+    stream = sys.stderr if to_stderr else sys.stdout
+    return Console(width=None if stream.isatty() else _PIPED_WIDTH, stderr=to_stderr, highlight=False)
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
     """Return a table; a column whose name starts with `>` is aligned to the right."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", header_style="bold")
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*[cell if isinstance(cell, Text) else Text(show_safely(cell)) for cell in row])
+    # Without lines between columns: narrow, and easy to copy from and to search.
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
+    cells = [[cell if isinstance(cell, Text) else Text(show_safely(cell, keep="\n")) for cell in row] for row in rows]
+    whole = _choose_whole(columns, cells)
+    for number, column in enumerate(columns):
+        table.add_column(
+            column.removeprefix(">"),
+            justify="right" if column.startswith(">") else "left",
+            overflow="fold",
+            no_wrap=number in whole,
+        )
+    for row in cells:
+        table.add_row(*row)
     return table
 
 
-def show_safely(text: str) -> str:
-    """Return text with visible control characters: what others sent must not control the terminal."""
-    return "".join([c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text])
+def _choose_whole(columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> set[int]:
+    """Return the columns that are not wrapped: ids, which people copy, then the narrowest.
+
+    As many as leave some room for the others in a terminal: what is not wrapped may be cut off.
+    """
+    widths = [max([len(column), *[row[number].cell_len for row in rows]]) for number, column in enumerate(columns)]
+    order = sorted(range(len(columns)), key=lambda number: (columns[number] not in _WHOLE_COLUMNS, widths[number]))
+    whole: set[int] = set()
+    room = _ROOM - sum(min(width, _SQUEEZED) + _GAP for width in widths)
+    for number in order:
+        room -= max(0, widths[number] - _SQUEEZED)
+        if room < 0 or (widths[number] > _NARROW and columns[number] not in _WHOLE_COLUMNS):
+            break
+        whole.add(number)
+    return whole
 
 
 def format_time(time: datetime | int | None) -> str:
@@ -116,6 +170,26 @@ def format_time(time: datetime | int | None) -> str:
         return time.astimezone().replace(tzinfo=None).isoformat(" ", "milliseconds")
     except (OverflowError, OSError, ValueError):
         return str(time)
+
+
+def format_duration(duration: timedelta | float | None) -> str:
+    """Return a duration in its two largest units: 350 ms, 12.3 s, 5 min 3 s, 2 h 5 min, 3 d 4 h."""
+    if duration is None:
+        return "-"
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if abs(seconds) < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if abs(seconds) < 60:
+        return f"{seconds:.1f} s"
+    whole = round(abs(seconds))
+    sign = "-" if seconds < 0 else ""
+    for unit, size, smaller, small_size in _DURATION_UNITS:
+        if whole >= size:
+            return f"{sign}{whole // size} {unit} {whole % size // small_size} {smaller}"
+    return f"{sign}{whole} s"
+
+
+_DURATION_UNITS = (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
 
 
 def format_bytes(count: int) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from eruca._cli.administer import operate
-from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import make_console, make_table
 from eruca._cli.pipelinecheckpoint import checkpoint
 from eruca._cli.pipelinejobs import audit, dlq, fsck, rebuild, replay
@@ -25,14 +24,11 @@ from eruca._cli.pipelineoptions import (
     open_session,
     parse_stores,
     show_summary,
-    show_table,
 )
 from eruca._wire.names import TRACE_TOPIC
 
-_SECOND_MS = 1000.0
 
-
-@click.group()
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
     """Spark jobs: archive, query, statistics, replay, audit, and repair of stores.
 
@@ -40,14 +36,13 @@ def pipeline() -> None:
     rows, bytes, first and last time, and what was set aside and why. It needs `pip install "eruca[spark]"` and Java 17.
 
     For one group or one store that a single process can handle, use `eruca dlq`, `eruca offset` and `eruca store`:
-    they start at once and need neither Spark nor Java.
+    they start at once and need neither Spark nor Java. `eruca lag` shows how far groups are behind.
 
     \b
     Examples:
       eruca pipeline archive --archive /data/archive -n host:9876      every topic, what is new since the last run
       eruca pipeline query --archive /data/archive -n host:9876 -t orders "select count(*) from messages"
       eruca pipeline stats -n host:9876 --since -24h --out report      tables, charts and one HTML page
-      eruca pipeline lag -n host:9876                                  how far groups are behind (no Spark)
       eruca pipeline replay --dlq billing -n host:9876                 send dead letters again
       eruca pipeline audit -n host:9876 -t orders                      sent, stored and consumed, compared
       eruca pipeline checkpoint show /data/checkpoints/orders          where a stream is (no Spark)
@@ -246,46 +241,6 @@ def stats(
             trace_topic=trace_topic,
         )
     show_summary(summary, output, summary_file)
-
-
-@pipeline.command()
-@add_nameserver_option
-@click.option("-g", "--group", "groups", multiple=True, metavar="GROUP", help="Only this group; can be repeated.")
-@click.option("-t", "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; can be repeated.")
-@click.option("--queues", is_flag=True, help="One row per queue instead of per topic.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
-)
-def lag(nameservers: str, groups: tuple[str, ...], topics: tuple[str, ...], queues: bool, output: str) -> None:
-    """Show how far groups are behind, in messages and in time, for all groups at once. It needs no Spark.
-
-    The time is how long the next message to consume has been waiting. `eruca offset show GROUP` shows the offsets of
-    one group, and its other subcommands move them.
-
-    \b
-    Examples:
-      eruca pipeline lag -n host:9876
-      eruca pipeline lag -n host:9876 -g billing --queues -o json
-    """
-    import msgspec
-
-    from eruca._admin.lag import read_lag, sum_lag
-
-    found = operate(nameservers, lambda admin: read_lag(admin, groups, topics))
-    rows = [msgspec.to_builtins(row) for row in (found if queues else sum_lag(found))]
-    if output == "json":
-        for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False))
-        return
-    for row in rows:
-        row["behindS"] = f"{row['behindMs'] / _SECOND_MS:,.1f}"
-    places = (
-        {"broker": "broker", "queueId": ">queue", "offset": ">offset", "end": ">end"}
-        if queues
-        else {"queues": ">queues"}
-    )
-    columns = {"group": "group", "topic": "topic", **places, "behind": ">messages behind", "behindS": ">seconds behind"}
-    show_table(rows, columns)
 
 
 for _job in (replay, dlq, audit, rebuild, fsck, checkpoint):

@@ -54,6 +54,8 @@ class Service:
     on_started: Callable[[], None] | None = None
     # Called after the start, also if it failed.
     after_start: Callable[[], None] | None = None
+    # Without its port, the others run nevertheless.
+    is_optional: bool = False
 
 
 def run_loop(main: Coroutine[Any, Any, Result]) -> Result:
@@ -136,7 +138,9 @@ async def _start(service: Service) -> None:
     try:
         await service.server.start()
     except ConnectFailed as error:
-        raise ConnectFailed(error.args[0], hint=service.port_hint) from error
+        if not service.is_optional:
+            raise ConnectFailed(error.args[0], hint=service.port_hint) from error
+        click.echo(f"eruca: {error.args[0]}; {service.port_hint}", err=True)
     finally:
         if service.after_start is not None:
             service.after_start()

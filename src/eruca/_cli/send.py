@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eruca._cli.completing import suggest_topics
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
+from eruca._cli.messagerows import describe_sent
 from eruca._cli.output import add_output_option, make_console, make_table, print_rows
 from eruca._cli.running import run_loop
 from eruca._client.produce.outgoing import Receipt, find_delay_level
@@ -66,7 +68,7 @@ class Plan:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=suggest_topics)
 @click.argument("bodies", metavar="[BODY]...", nargs=-1)
 @click.option("-t", "--tags", help="The tag, by which consumers can filter.")
 @click.option("-k", "--keys", help="Keys by which the message can be found, separated by spaces.")
@@ -262,7 +264,8 @@ class _Sender:
             if len(self._rows) <= _ROWS_MAX:
                 self._rows.append(receipt)
         else:
-            print_rows([_describe(plan.topic, receipt)], self._output, [], lambda _: [])
+            row = describe_sent(plan.topic, body, plan.tags or "", plan.keys, plan.properties, receipt)
+            print_rows([row], self._output, [], lambda _: [])
 
     def finish(self) -> None:
         """Print a table, or a summary of many messages."""
@@ -275,7 +278,7 @@ class _Sender:
             click.echo(f"{self.count} messages are stored in topic {self._plan.topic}")
             return
         rows = [
-            (row.queue.broker_name, str(row.queue.queue_id), str(row.offset), row.status.value, row.message_id)
+            (row.queue.broker_name, str(row.queue.queue_id), str(row.offset), row.status.name, row.message_id)
             for row in self._rows
         ]
         make_console().print(make_table(["broker", ">queue", ">offset", "status", "message id"], rows))
@@ -326,15 +329,3 @@ async def _wait_for_topic(routes: Routes, topic: str) -> None:
             return  # all messages are stored, so the command succeeded
         else:
             return
-
-
-def _describe(topic: str, receipt: Receipt) -> dict[str, object]:
-    return {
-        "topic": topic,
-        "broker": receipt.queue.broker_name,
-        "queue": receipt.queue.queue_id,
-        "offset": receipt.offset,
-        "status": receipt.status.value,
-        "message_id": receipt.message_id,
-        "offset_id": receipt.offset_id,
-    }

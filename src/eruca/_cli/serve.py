@@ -22,6 +22,7 @@ from eruca._access.options import AccessOptions
 from eruca._broker.app import Broker
 from eruca._broker.options import FAST_PORT_BELOW, BrokerOptions
 from eruca._cli.connecting import DEFAULT_NAMESERVER
+from eruca._cli.observing import build_metrics_options, make_metrics_service
 from eruca._cli.optionlist import OptionFacts, Role, options_of
 from eruca._cli.output import make_console, print_rows
 from eruca._cli.recovering import RecoveryWatch
@@ -43,6 +44,7 @@ from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
 from eruca._net.addresses import split_addresses
 from eruca._net.limitoptions import LimitOptions
+from eruca._net.metricsoptions import USUAL_PORT
 from eruca._net.tlsoptions import TlsMode, TlsOptions
 from eruca._observe.logs import set_up_logs
 from eruca._store.layout import StorePaths
@@ -63,6 +65,7 @@ _EVERYDAY = frozenset(
         "orderMessageEnable",
         "kvConfigPath",
         "logLevel",
+        "metricsPort",
         "connectWhichBroker",
         "filterPluginPath",
         "clientUploadFilterClassEnable",
@@ -170,15 +173,16 @@ def nameserver(
     """Run a name server, where brokers register and clients look up queues.
 
     Reads the namesrv.conf of RocketMQ 4.x as it is (-c FILE). Environment variables (ERUCA_LISTEN_PORT) override the
-    file, and flags override both. Every option has a flag, also those not listed here: see `eruca config list`.
+    file, and flags override both. Every option has a flag, also those not listed here: see `eruca config list`. The
+    word `start` may be left out.
 
     \b
     Examples:
-      eruca nameserver                             on 127.0.0.1:9876
-      eruca nameserver -c namesrv.conf
-      eruca nameserver --listen-port 9877
-      eruca nameserver -c conf/nameserver.conf     accounts made by `eruca init`
-      eruca nameserver --host 10.0.0.5 --insecure  open to others, no accounts
+      eruca nameserver start                             on 127.0.0.1:9876
+      eruca nameserver start -c namesrv.conf
+      eruca nameserver start --listen-port 9877
+      eruca nameserver start -c conf/nameserver.conf     accounts of `eruca init`
+      eruca nameserver start --host 10.0.0.5 --insecure  open, no accounts
     """
     if settings.config is not None:
         # As in Java: changes at run time are written to the file it was started with.
@@ -190,13 +194,18 @@ def nameserver(
     access = build_access_options(settings, Path(options.kv_config_path).parent)
     require_loopback("the name server", options.bind_address, access, insecure=insecure)
     tls = settings.build(TlsOptions)
+    metrics = build_metrics_options(settings, insecure=insecure)
     if print_config:
-        print_settings(settings, output, options, access, tls)
+        print_settings(settings, output, options, access, tls, metrics)
         return
     start_logs(settings, "INFO", log_json)
     server = NameServer(options, access=access, tls=tls)
+    observing, port = make_metrics_service(settings, metrics, tls, {"name server": server})
     hint = "is another name server running? Stop it, or choose another port: --listen-port 9877"
-    run_services([Service(server, hint)], lambda: announce(output, {"nameserver": server.address}))
+    run_services(
+        [*observing, Service(server, hint)],
+        lambda: announce(output, {"nameserver": server.address, "metrics": port.address}),
+    )
 
 
 @add_server_options(Role.BROKER)
@@ -208,28 +217,31 @@ def broker(
     Reads the broker.conf of RocketMQ 4.x as it is (-c FILE). Environment variables (ERUCA_LISTEN_PORT) override the
     file, and flags override both; the file overrides NAMESRV_ADDR, as in Java. Every option has a flag, also those not
     listed here: see `eruca config list`. An existing store keeps the sizes of its files; a store written by a Java
-    broker can be opened as it is.
+    broker can be opened as it is. The word `start` may be left out.
 
     \b
     Examples:
-      eruca broker -n 127.0.0.1:9876       store in ./eruca-data/store
-      eruca broker -c broker.conf -p       print the options in force, and stop
-      eruca broker -c conf/broker.conf     with accounts made by `eruca init`
-      eruca broker -n 10.0.0.1:9876 --host 10.0.0.5 --insecure
-      eruca broker -n 127.0.0.1:9876 --option flushDiskType=SYNC_FLUSH
+      eruca broker start -n 127.0.0.1:9876    store in ./eruca-data/store
+      eruca broker start -c broker.conf -p    print the options in force, stop
+      eruca broker start -c conf/broker.conf  with accounts of `eruca init`
+      eruca broker start -n 10.0.0.1:9876 --host 10.0.0.5 --insecure
+      eruca broker start -n 127.0.0.1:9876 --option flushDiskType=SYNC_FLUSH
+      eruca broker start -n 127.0.0.1:9876 --metrics-port 5557   metrics, health
     """
     options = _build_broker(settings, host)
     access = build_access_options(settings, StorePaths(Path(options.store_root)).config)
     require_loopback("the broker", options.bind_host, access, insecure=insecure)
     store_options = _fit_store(settings, options)
+    tls, metrics = settings.build(TlsOptions), build_metrics_options(settings, insecure=insecure)
     if print_config:
-        print_settings(settings, output, options, store_options, access, settings.build(TlsOptions))
+        print_settings(settings, output, options, store_options, access, tls, metrics)
         return
     start_logs(settings, options.message_log_level, log_json)
     if not (options.nameservers or options.nameserver_domain):
         click.echo("eruca: no name server is set, so clients cannot find this broker (-n 127.0.0.1:9876)", err=True)
     service, server = _make_broker(settings, options, store_options, access)
-    run_services([service], lambda: announce(output, _describe_broker(server)))
+    observing, port = make_metrics_service(settings, metrics, tls, {"broker": server})
+    run_services([*observing, service], lambda: announce(output, {**_describe_broker(server), "metrics": port.address}))
 
 
 @add_server_options(Role.BROKER, Role.NAMESERVER)
@@ -257,20 +269,21 @@ def up(
 
     All data is in ./eruca-data. The servers bind to loopback, so other machines cannot reach them. A .conf file,
     variables and flags set the options of the broker, as for `eruca broker`. A new store has small files (64 MiB); an
-    existing one keeps its sizes. Ctrl-C or SIGTERM stops it and writes everything to disk; a second one stops it at
-    once.
+    existing one keeps its sizes. Metrics for Prometheus and health checks are on port 5557. Ctrl-C or SIGTERM stops it
+    and writes everything to disk; a second one stops it at once.
 
     \b
     Examples:
       eruca up
       eruca up -c conf/broker.conf         with accounts made by `eruca init`
       eruca up --host 0.0.0.0 --insecure   open to other machines, no accounts
-      eruca up --data /tmp/second --nameserver-port 9877 --listen-port 10921
+      eruca up --data /tmp/second --nameserver-port 9877 --listen-port 10921 --metrics-port 5558
     """
     settings.forget("namesrvAddr", NAMESRV_VARIABLE)
     settings.suggest("storePathRootDir", str(data / "store"))
     settings.suggest("kvConfigPath", str(data / "namesrv" / "kvConfig.json"))
     settings.suggest("configStorePath", str(data / "namesrv" / "namesrv.properties"))
+    settings.suggest("metricsPort", str(USUAL_PORT))
     for key, text in _SMALL_STORE.items():
         settings.suggest(key, text)
     options = _build_broker(settings, host)
@@ -289,8 +302,9 @@ def up(
             hint="set tls.enable=true, and tls.client.trustCertPath to the CA of the certificate (a self-signed one is"
             " its own CA)",
         )
+    metrics = build_metrics_options(settings, insecure=insecure)
     if print_config:
-        print_settings(settings, output, options, store_options, access, tls)
+        print_settings(settings, output, options, store_options, access, tls, metrics)
         return
     # After the table only warnings are shown; -v shows more.
     start_logs(settings, options.message_log_level if settings.is_set("logLevel") else "WARNING", log_json)
@@ -305,7 +319,8 @@ def up(
         keeper.live.change(nameservers=";".join(dict.fromkeys(known)))
 
     first.on_started = tell_nameservers
-    run_services([first, second], lambda: _announce_up(output, server, keeper, data))
+    observing, port = make_metrics_service(settings, metrics, tls, {"name server": server, "broker": keeper})
+    run_services([*observing, first, second], lambda: _announce_up(output, server, keeper, data, port.address))
 
 
 # --- parts of them --------------------------------------------------------------------------------------------------
@@ -397,8 +412,8 @@ def announce(output: str, facts: Mapping[str, Any]) -> None:
     print_rows([shown], "json" if output == "json" else "table", list(shown), lambda row: list(row.values()))
 
 
-def _announce_up(output: str, server: NameServer, keeper: Broker, data: Path) -> None:
-    facts = _describe_broker(keeper)
+def _announce_up(output: str, server: NameServer, keeper: Broker, data: Path, metrics: str) -> None:
+    facts = {**_describe_broker(keeper), "metrics": metrics}
     address = f"{keeper.options.host}:{server.server.port}"
     if output == "json":
         announce(output, {"nameserver": address, **facts, "data": str(data), "pid": os.getpid()})
@@ -423,6 +438,7 @@ def draw_panel(address: str, facts: Mapping[str, Any], data: Path, account: str 
         ("name server", address),
         ("broker", f"{facts['broker']} ({facts['name']} of {facts['cluster']}; fast port {facts['fast']})"),
         ("data", shlex.quote(str(data))),
+        *([("metrics", facts["metrics"])] if facts.get("metrics") else []),
     )
     next_steps = _make_grid(
         ("send a message", f'eruca send{at} hello "my first message"'),

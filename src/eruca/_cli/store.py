@@ -12,6 +12,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import (
     add_output_option,
     format_bytes,
@@ -21,10 +22,10 @@ from eruca._cli.output import (
     print_document,
     print_rows,
     show_progress,
-    show_safely,
 )
 from eruca._ground.config import StoreOptions, info_of
 from eruca._ground.javaconf import read_conf
+from eruca._ground.printable import show_safely
 from eruca._store.lineage.replicationstate import Diverged
 from eruca._storetools.diverged import dump_diverged, list_diverged
 from eruca._storetools.dump import RecordFilter, RecordRow, dump_records
@@ -39,7 +40,7 @@ _VERIFY_WALKS = 2
 _REBUILD_WALKS = 3
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def store() -> None:
     """Look into a store directory, check it, rebuild what is derived from its log.
 
@@ -203,7 +204,11 @@ def add_row_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that limit how much of the messages is shown to a command."""
     for add in (
         click.option(
-            "--body-bytes", type=click.IntRange(min=0), default=120, show_default=True, help="Bytes of a body to show."
+            "--body-bytes",
+            type=click.IntRange(min=0),
+            default=120,
+            show_default=True,
+            help="Bytes of a body in a table.",
         ),
         click.option(
             "--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most this many; 0 for all."
@@ -243,8 +248,9 @@ def dump(
 ) -> None:
     """Show the messages of a store, in the order they were stored.
 
-    Reads only the commit log, needs no consume queue or index, and skips damaged parts. A body that is not text is
-    shown in hexadecimal. JSON output has one object per line, with all properties; YAML has one document per message.
+    Reads only the commit log, needs no consume queue or index, and skips damaged parts. A table shows the beginning of
+    a body, in hexadecimal if it is not text. JSON and YAML have one object per message, as `eruca message` and `eruca
+    tail` have it, with the whole body; `crc_ok` is false if it is damaged.
 
     \b
     Examples:
@@ -267,9 +273,22 @@ def dump(
 def _show_records(rows: Iterable[RecordRow], limit: int, output: str) -> None:
     columns = [">position", "topic", ">queue", ">offset", "stored", "tags", "keys", "flags", ">size", "body"]
     more: list[RecordRow] = []
-    print_rows(_take(rows, limit, more), output, columns, _draw_record)
+    shown = _take(rows, limit, more)
+    if output == "table":
+        print_rows(shown, output, columns, _draw_record)
+    else:
+        print_rows(map(_describe_record, shown), output, [], lambda _: [])
     if more:
         click.echo(f"eruca: there are more; this shows the first {limit} (--limit 0 shows all)", err=True)
+
+
+def _describe_record(row: RecordRow) -> dict[str, Any]:
+    # Imported here: the other commands do not need the client.
+    from eruca._admin.storedmessages import describe_record
+    from eruca._cli.messagerows import describe_message
+
+    # A store does not know the name of its broker.
+    return describe_message(describe_record(row.record, "")) | {"crc_ok": row.crc_ok}
 
 
 def _take(rows: Iterable[RecordRow], limit: int, more: list[RecordRow]) -> Iterator[RecordRow]:
@@ -281,7 +300,7 @@ def _take(rows: Iterable[RecordRow], limit: int, more: list[RecordRow]) -> Itera
 
 
 def _draw_record(row: RecordRow) -> list[str | Text]:
-    body = Text(show_safely(row.body).replace("\n", "\\n") + ("..." if row.body_is_cut else ""))
+    body = Text(show_safely(row.body) + ("..." if row.body_is_cut else ""))
     if not row.body_is_text:
         body.stylize("dim")
     flags = [*row.sys_flag_words, *([] if row.crc_ok else ["BAD CRC"])]

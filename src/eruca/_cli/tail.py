@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import heapq
 import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 import click
 
+from eruca._admin.storedmessages import describe_message as describe_stored
+from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
-from eruca._cli.output import add_output_option, format_time, parse_time, print_rows, show_safely
+from eruca._cli.messagerows import describe_message, write_line
+from eruca._cli.output import add_output_option, parse_time, print_rows
 from eruca._cli.running import handle_signals, run_loop
 from eruca._client.message import Message
 from eruca._client.pull.consumer import PullConsumer
 from eruca._filter.tags import parse_tags
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
-from eruca._wire.properties import KEYS, TAGS, UNIQ_KEY
-from eruca.errors import NetError, NoRoute, WireError
+from eruca.errors import ConfigError, NetError, NoRoute
 
 # A group that every broker has, to read without leaving a trace.
 _LAST = "last"
 _LAST_COUNT = 10
+_DIGITS_MAX = 9
 _RETRY_S = 1.0
 _HOLD_S = 15.0
 # At most this many messages wait to be shown while following; then pulling stops for a slow terminal.
@@ -39,13 +40,22 @@ class Wish:
     """What to show."""
 
     topic: str
-    # A word of --from, "group" for the offsets of the group, or a time.
-    start: str | datetime
+    # A word of --from, "group" for the offsets of the group, a time, or an offset.
+    start: str | datetime | int
     tags: str
     group: str | None
     count: int | None
     follow: bool
     output: str
+    # Only these queues, by the name of the broker (None: any) and number; empty: all.
+    places: tuple[tuple[str | None, int], ...] = ()
+    key: str | None = None
+
+    def has_queue(self, queue: MessageQueue) -> bool:
+        """Return whether to show a queue."""
+        return not self.places or any(
+            broker in (None, queue.broker_name) and number == queue.queue_id for broker, number in self.places
+        )
 
 
 @dataclass(slots=True)
@@ -60,7 +70,7 @@ class Reading:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=suggest_topics)
 @click.option(
     "--from",
     "start",
@@ -70,7 +80,14 @@ class Reading:
 @click.option("--count", type=click.IntRange(min=1), help=f"Show this many and stop [default: the last {_LAST_COUNT}].")
 @click.option("-f", "--follow", is_flag=True, help="Wait for more messages; Ctrl-C stops.")
 @click.option("-t", "--tags", default="*", help="Only messages with one of these tags: created || paid.")
-@click.option("-g", "--group", help="Start at the offsets of this group, and commit them.")
+@click.option("-k", "--key", help="Only messages with this key; `eruca message find` finds old ones faster.")
+@click.option(
+    "-q", "--queue", "places", metavar="[BROKER:]N", multiple=True, help="Only this queue, for example broker-a:0."
+)
+@click.option("--offset", type=click.IntRange(min=0), help="Start at this offset of each queue shown.")
+@click.option(
+    "-g", "--group", shell_complete=suggest_groups, help="Start at the offsets of this group, and commit them."
+)
 @add_nameserver_option
 @add_output_option
 def tail(
@@ -79,6 +96,9 @@ def tail(
     count: int | None,
     follow: bool,
     tags: str,
+    key: str | None,
+    places: tuple[str, ...],
+    offset: int | None,
     group: str | None,
     nameservers: str,
     output: str,
@@ -96,19 +116,31 @@ def tail(
       eruca tail hello --follow                     and all that arrive
       eruca tail orders --from earliest --tags "created || paid"
       eruca tail orders --from 2026-11-15T07:00:00 --count 5
+      eruca tail orders --queue broker-a:0 --offset 4711 --count 1
+      eruca tail orders --follow --key order-7      only what has this key
       eruca tail orders -f -o json | jq -r .body
     """
     check_topic(topic)
     if group is not None:
         check_group(group)
     parse_tags(tags)
-    begin = _LAST if start is None else _parse_start(start)
-    wish = Wish(topic, begin, tags, group, count, follow, output)
-    if group is not None and start is None:
+    if start is not None and offset is not None:
+        raise click.UsageError("--from and --offset are mutually exclusive")
+    begin = _parse_start(start) if start is not None else _LAST if offset is None else offset
+    wish = Wish(topic, begin, tags, group, count, follow, output, tuple(map(parse_place, places)), key)
+    if group is not None and start is None and offset is None:
         wish.start = "group"
     if wish.start == _LAST and count is None and not follow:
         wish.count = _LAST_COUNT
     run_loop(_run(_Tail(wish, nameservers)))
+
+
+def parse_place(text: str) -> tuple[str | None, int]:
+    """Read a queue: a number, or the name of a broker, a colon and a number."""
+    broker, _, number = text.rpartition(":")
+    if not number.isdecimal() or len(number) > _DIGITS_MAX:
+        raise click.BadParameter(f"{text!r} is not a queue: N or BROKER:N, for example broker-a:0")
+    return broker or None, int(number)
 
 
 def _parse_start(text: str) -> str | datetime:
@@ -157,11 +189,16 @@ class _Tail:
         return count is not None and self._shown >= count
 
     def _show(self, message: Message) -> bool:
-        """Show one message. Returns True if it was the last one wanted."""
+        """Show one message if it has the key. Returns True if it was the last one wanted."""
         self._read_up_to[message.queue] = message.offset + 1
+        if not self._has_key(message):
+            return False
         show_message(message, self._wish.output)
         self._shown += 1
         return self._is_enough()
+
+    def _has_key(self, message: Message) -> bool:
+        return self._wish.key is None or self._wish.key in message.keys
 
     async def _commit(self) -> None:
         offsets, self._read_up_to = self._read_up_to, {}
@@ -187,17 +224,23 @@ class _Tail:
         if not queues:
             raise NoRoute(
                 f"topic {wish.topic} has no queue that can be read",
-                hint="its brokers are down (eruca cluster list shows them), or its permission forbids reading",
+                hint="its brokers are down (eruca cluster list), or its permission forbids reading (eruca topic show)",
             )
+        chosen = [queue for queue in queues if wish.has_queue(queue)]
+        if not chosen:
+            known = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in sorted(queues))
+            raise ConfigError(f"topic {wish.topic} has no such queue", hint=f"it has {known}")
         if told:
             wish.start = "earliest"  # every message of a topic that did not exist is new
-        return list(await asyncio.gather(*[self._place(queue) for queue in queues]))
+        return list(await asyncio.gather(*[self._place(queue) for queue in chosen]))
 
     async def _place(self, queue: MessageQueue) -> Reading:
         wish, consumer = self._wish, self._consumer
         low, high = await asyncio.gather(consumer.begin_offset(queue), consumer.end_offset(queue))
         if isinstance(wish.start, datetime):
             offset = await consumer.offset_at(queue, wish.start)
+        elif isinstance(wish.start, int):
+            offset = wish.start
         elif wish.start == "earliest":
             offset = low
         elif wish.start == "latest":
@@ -212,9 +255,9 @@ class _Tail:
     # -- stored messages ---------------------------------------------------------------------------------------------
 
     async def _show_last(self, readings: list[Reading]) -> None:
-        """Show the last messages of all queues; with tags, the matching ones among the last of each queue."""
+        """Show the last messages of all queues; with tags or a key, those that match among the last of each queue."""
         count = self._wish.count or _LAST_COUNT
-        found = [message async for message in self._merge(readings)]
+        found = [message async for message in self._merge(readings) if self._has_key(message)]
         for message in found[-count:]:
             self._show(message)
 
@@ -294,46 +337,8 @@ def _when(reading: Reading) -> tuple[int, int]:
 
 def show_message(message: Message, output: str) -> None:
     """Print one message: a line for people, an object for programs."""
-    row = describe_message(message)
-    if output != "table":
-        print_rows([row], output, [], lambda _: [])
-        return
-    _show_line(row)
-
-
-def _show_line(row: dict[str, Any]) -> None:
-    head = f"{format_time(row['store_time'])}  {row['broker']}/{row['queue']}@{row['offset']}"
-    notes = [f"{name}={row[name]}" for name in ("tags", "keys") if row[name]]
-    body = row["body"] if row["body"] is not None else f"<{len(base64.b64decode(row['body_base64']))} bytes, not text>"
-    text = "  ".join([head, *notes, body])
-    click.echo(show_safely(text))
-
-
-def describe_message(message: Message) -> dict[str, Any]:
-    """Return a message as plain values; a body that is not text is in base64."""
-    record, properties = message.record, message.all_properties
-    try:
-        body = message.body
-    except WireError:
-        body = record.body  # still compressed
-    try:
-        text: str | None = body.decode()
-    except UnicodeDecodeError:
-        text = None
-    row: dict[str, Any] = {
-        "topic": record.topic,
-        "broker": message.queue.broker_name,
-        "queue": record.queue_id,
-        "offset": record.queue_offset,
-        "message_id": properties.get(UNIQ_KEY),
-        "born_time": record.born_timestamp,
-        "store_time": record.store_timestamp,
-        "reconsume_times": record.reconsume_times,
-        "tags": properties.get(TAGS),
-        "keys": properties.get(KEYS),
-        "properties": properties,
-        "body": text,
-    }
-    if text is None:
-        row["body_base64"] = base64.b64encode(body).decode()
-    return row
+    stored = describe_stored(message)
+    if output == "table":
+        click.echo(write_line(stored))
+    else:
+        print_rows([describe_message(stored)], output, [], lambda _: [])

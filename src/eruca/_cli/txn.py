@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
-from eruca._admin import transactions
-from eruca._admin.session import Admin
-from eruca._admin.transactions import UNDECIDED, Deed, State, Transaction
+from eruca._admin.transactionstore import count_log_bytes, read_store
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, show_count
+from eruca._cli.changing import add_dry_run_option
 from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.grouping import CommandGroup
+from eruca._cli.messagerows import describe_message, draw_message
 from eruca._cli.output import (
     add_output_option,
     format_bytes,
     format_time,
     make_table,
-    print_document,
     print_rows,
     show_progress,
+    to_plain,
 )
-from eruca._client.message import Message
-from eruca.errors import WireError
+from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, print_view, view_list
+from eruca.admin import UNDECIDED, Admin, Deed, Listed, Problem, State, Transaction
 
 _STATES = {state.value.replace(" ", "-"): frozenset({state}) for state in State}
 _STATES |= {"undecided": UNDECIDED, "all": frozenset(State)}
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def txn() -> None:
     """Transactions: what producers prepared, and what was decided.
 
@@ -60,10 +60,15 @@ def txn() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Read this store directory instead of asking brokers.",
 )
-@add_nameserver_option
-@add_output_option
+@add_limit_option
+@add_view_options
 def list_(
-    state: str, group: str | None, topic: str | None, directory: Path | None, nameservers: str, output: str
+    view: Viewing,
+    state: str,
+    group: str | None,
+    topic: str | None,
+    directory: Path | None,
+    limit: int | None,
 ) -> None:
     """List transactions: state, position and size in the commit log, time, producer group, message.
 
@@ -78,28 +83,36 @@ def list_(
       eruca txn list --state given-up --group payments
       eruca txn list --state all --store eruca-data/store -o json
     """
-    wanted = _STATES[state]
-    rows = _read_store(directory) if directory is not None else _ask(nameservers, wanted)
-    rows = [
-        row
-        for row in rows
-        if row.state in wanted and group in (None, row.producer_group) and topic in (None, row.topic)
-    ]
-    columns = ["state", ">position", ">size", "prepared", "producer group", "topic", ">checks", "message id"]
-    print_rows(rows, output, columns, _draw)
+    wanted, rows_max = _STATES[state], view.choose_limit(limit)
 
+    def choose(rows: Iterable[Transaction], problems: Sequence[Problem] = ()) -> View:
+        fitting = [
+            row
+            for row in rows
+            if row.state in wanted and group in (None, row.producer_group) and topic in (None, row.topic)
+        ]
+        listed = Listed(items=fitting[:rows_max], cut=len(fitting) > rows_max, problems=list(problems))
+        columns = ["state", ">position", ">size", "prepared", "producer group", "topic", ">checks", "message id"]
+        return view_list(listed, columns, _draw, empty=_EMPTY[state != "undecided"])
 
-def _ask(nameservers: str, wanted: frozenset[State]) -> list[Transaction]:
-    async def work(admin: Admin) -> list[Transaction]:
+    if directory is not None:
+        print_view(choose(_read_store(directory)), view.output)
+        return
+
+    async def ask(admin: Admin) -> View:
         with show_count("records read") as advance:
-            return await transactions.list_transactions(admin, wanted, progress=advance)
+            found = await admin.transactions.list(wanted, limit=view.choose_limit(0), progress=advance)
+        return choose(found.items, found.problems)
 
-    return operate(nameservers, work)
+    view.show(ask)
+
+
+_EMPTY = ("no transaction is undecided: nothing to do; --state all lists the others", "there is no such transaction")
 
 
 def _read_store(directory: Path) -> list[Transaction]:
-    with show_progress("reading the commit log", transactions.count_log_bytes(directory)) as advance:
-        return transactions.read_store(directory, progress=advance)
+    with show_progress("reading the commit log", count_log_bytes(directory)) as advance:
+        return read_store(directory, progress=advance)
 
 
 def _draw(row: Transaction) -> Sequence[str]:
@@ -109,51 +122,53 @@ def _draw(row: Transaction) -> Sequence[str]:
 
 @txn.command()
 @click.argument("name", metavar="ID")
-@add_nameserver_option
-@add_output_option
-def show(name: str, nameservers: str, output: str) -> None:
+@add_view_options
+def show(view: Viewing, name: str) -> None:
     """Show one transaction with its message. ID is its message id, or the offset id that `list -o json` shows.
 
     \b
     Examples:
       eruca txn show 7F000001000026A20000000000000000
       eruca txn show 7F000001000026A20000000000000000 -o json |
-          jq -r .body_base64 | base64 -d
+          jq -r .message.body_base64 | base64 -d
     """
 
-    async def work(admin: Admin) -> tuple[Transaction, Message]:
-        row = await transactions.find(admin, name)
-        return row, await transactions.view(admin, row)
+    async def ask(admin: Admin) -> View:
+        row = await admin.transactions.find(name)
+        message = await admin.transactions.view(row)
+        return View(
+            value=to_plain(row) | {"message": describe_message(message)},
+            draw=lambda: [make_table(["transaction", ""], _list_facts(row)), *draw_message(message)],
+        )
 
-    row, message = operate(nameservers, work)
-    try:
-        body = message.body
-    except WireError:
-        body = message.record.body  # still compressed
-    whole = msgspec.to_builtins(row) | {
-        "properties": message.all_properties,
-        "body_base64": base64.b64encode(body).decode(),
-    }
+    view.show(ask)
+
+
+def _list_facts(row: Transaction) -> list[tuple[str, str]]:
     facts = [
-        (key, format_time(getattr(row, key)) if key.endswith("_at") else str(value))
-        for key, value in msgspec.to_builtins(row).items()
+        ("state", row.state.value),
+        ("topic", row.topic),
+        ("producer group", row.producer_group),
+        ("prepared", format_time(row.born_at)),
+        ("checks", str(row.checks)),
+        ("broker", row.broker),
+        ("message id", row.message_id),
     ]
-    properties = list(message.all_properties.items())
-    shown = body.decode("utf-8", "backslashreplace")
-    print_document(
-        whole,
-        output,
-        lambda: [make_table(["transaction", ""], [*facts, ("body", shown)]), make_table(["property", ""], properties)],
-    )
+    if row.committed_position is not None:
+        facts.append(("committed at", f"position {row.committed_position}"))
+    return facts
 
 
 @txn.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All transactions that were given up.")
 @click.option("-g", "--group", help="With --all: only transactions of this producer group.")
+@add_dry_run_option
 @add_nameserver_option
 @add_output_option
-def resume(ids: tuple[str, ...], everything: bool, group: str | None, nameservers: str, output: str) -> None:
+def resume(
+    ids: tuple[str, ...], everything: bool, group: str | None, dry_run: bool, nameservers: str, output: str
+) -> None:
     """Make brokers ask producers again about transactions that were given up.
 
     They are asked as often as about a new transaction. A producer of the group must be connected to answer.
@@ -168,7 +183,7 @@ def resume(ids: tuple[str, ...], everything: bool, group: str | None, nameserver
 
     async def work(admin: Admin) -> list[Deed]:
         rows = await _choose(admin, ids, State.GIVEN_UP, group)
-        return [row if isinstance(row, Deed) else await transactions.resume(admin, row) for row in rows]
+        return [row if isinstance(row, Deed) else await admin.transactions.resume(row, dry_run=dry_run) for row in rows]
 
     _show_deeds(operate(nameservers, work), output)
 
@@ -177,11 +192,18 @@ def resume(ids: tuple[str, ...], everything: bool, group: str | None, nameserver
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All prepared transactions.")
 @click.option("-g", "--group", help="With --all: only transactions of this producer group.")
+@add_dry_run_option
 @add_yes_option
 @add_nameserver_option
 @add_output_option
 def discard(
-    ids: tuple[str, ...], everything: bool, group: str | None, yes: bool, nameservers: str, output: str
+    ids: tuple[str, ...],
+    everything: bool,
+    group: str | None,
+    dry_run: bool,
+    yes: bool,
+    nameservers: str,
+    output: str,
 ) -> None:
     """Roll back prepared transactions in place of their producer. This cannot be undone.
 
@@ -191,14 +213,18 @@ def discard(
     \b
     Examples:
       eruca txn discard 7F000001000026A20000000000000000
+      eruca txn discard --all --group payments --dry-run
       eruca txn discard --all --group payments --yes
     """
     _check_choice(ids, everything, group)
-    confirm(f"Roll {'all prepared' if everything else len(ids)} transactions back permanently?", yes)
+    if not dry_run:
+        confirm(f"Roll {'all prepared' if everything else len(ids)} transactions back permanently?", yes)
 
     async def work(admin: Admin) -> list[Deed]:
         rows = await _choose(admin, ids, State.PREPARED, group)
-        return [row if isinstance(row, Deed) else await transactions.discard(admin, row) for row in rows]
+        return [
+            row if isinstance(row, Deed) else await admin.transactions.discard(row, dry_run=dry_run) for row in rows
+        ]
 
     _show_deeds(operate(nameservers, work), output)
 
@@ -213,10 +239,10 @@ def _check_choice(ids: tuple[str, ...], everything: bool, group: str | None) -> 
 async def _choose(admin: Admin, ids: tuple[str, ...], state: State, group: str | None) -> list[Transaction | Deed]:
     """Return the selected transactions, and an outcome for each id that is unknown."""
     if not ids:
-        rows = await transactions.list_transactions(admin, {state})
+        rows = (await admin.transactions.list({state}, limit=sys.maxsize)).items
         return [row for row in rows if group in (None, row.producer_group)]
     known: dict[str, Transaction] = {}
-    for row in await transactions.list_transactions(admin, frozenset(State)):
+    for row in (await admin.transactions.list(frozenset(State), limit=sys.maxsize)).items:
         known |= {row.message_id: row, row.offset_id: row}
     return [
         known.get(name) or Deed(message_id=name, outcome="failed", state=None, reason="no such transaction is known")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from eruca._access.control import AccessControl
@@ -19,6 +20,7 @@ from eruca._net.handlers import HandlerTable, expect_success, refuse_unknown
 from eruca._net.server import Server, ServerSettings
 from eruca._net.tls import ServerTls, open_outgoing
 from eruca._net.tlsoptions import TlsOptions
+from eruca._observe.figures import Figures
 from eruca._wire.codes import RequestCode
 from eruca._wire.frame import make_request
 from eruca._wire.headers import RegisterFilterServerAnswerHeader, RegisterFilterServerHeader
@@ -107,6 +109,18 @@ class FilterServer:
         if self._sandbox is not None:
             await asyncio.to_thread(self._sandbox.close)
             self._sandbox = None
+
+    def list_obstacles(self) -> list[str]:
+        """List the reasons why it is not ready; empty if it is."""
+        if self._server is None:
+            return ["it is not running"]
+        return [] if self.broker_name else [f"not registered with the broker {self.options.broker}"]
+
+    async def collect_figures(self, rows_max: int) -> AsyncIterator[Figures]:
+        """Yield no figures: it has none besides those that every server has."""
+        none: tuple[Figures, ...] = ()
+        for figures in none:
+            yield figures
 
     def look_again(self) -> None:
         """Check for changes the files that are read while it runs: certificates."""

@@ -315,3 +315,12 @@ ACL_KEY_CHARS_MIN = 7
 ACL_KEY_CHARS_MAX = 256
 # One address pattern: a list of about a hundred IPv6 addresses.
 ACL_PATTERN_CHARS_MAX = 4096
+
+# --- the port for metrics and health ------------------------------------------------------------------------------
+# The head of a request: Prometheus sends 300 bytes, a browser with cookies some KiB.
+WEB_HEAD_BYTES_MAX = 8 * 1024
+# How long a request may take to arrive, and its answer to be read.
+WEB_HEAD_SECONDS_MAX = 5.0
+WEB_ANSWER_SECONDS_MAX = 30.0
+# Open connections: a few Prometheus servers and probes, each of which asks once in some seconds.
+WEB_CONNECTIONS_MAX = 32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from eruca._access.control import AccessControl
@@ -12,6 +13,7 @@ from eruca._ground.clock import Clock, SystemClock
 from eruca._ground.repeating import Repeating
 from eruca._nameserver.handlers import NameServerHandlers
 from eruca._nameserver.kvconfig import KVConfig
+from eruca._nameserver.observing import list_figures
 from eruca._nameserver.options import NameServerOptions
 from eruca._nameserver.routes import RouteTables
 from eruca._nameserver.running import RunningOptions
@@ -21,6 +23,7 @@ from eruca._net.server import Server, ServerSettings
 from eruca._net.tls import ServerTls
 from eruca._net.tlsoptions import TlsOptions
 from eruca._net.turns import find_turns
+from eruca._observe.figures import Figures
 from eruca._store.filesystem import FileSystem, LocalFileSystem
 
 log = logging.getLogger(__name__)
@@ -68,6 +71,7 @@ class NameServer:
             ),
         ]
         self._stopping = False
+        self._is_serving = False
 
     async def start(self) -> None:
         """Load the key-value config and listen. A start that fails leaves nothing behind."""
@@ -82,11 +86,13 @@ class NameServer:
             raise
         for timer in self._timers:
             timer.start()
+        self._is_serving = True
         log.info("name server is listening on %s", self.address)
 
     async def stop(self) -> None:
         """Close the port and every connection, and wait until all changes are on disk."""
         self._stopping = True
+        self._is_serving = False
         for timer in self._timers:
             await timer.stop()
         await self.server.stop()
@@ -105,6 +111,19 @@ class NameServer:
     def address(self) -> str:
         """The address for brokers and clients."""
         return f"{self.server.settings.host}:{self.server.port}"
+
+    # -- observing ---------------------------------------------------------------------------------------------------
+
+    def list_obstacles(self) -> list[str]:
+        """List the reasons why it is not ready; empty if it is."""
+        return [] if self._is_serving else ["it is not running"]
+
+    async def collect_figures(self, rows_max: int) -> AsyncIterator[Figures]:
+        """Yield the figures of this name server for monitoring."""
+        for figures in list_figures(self.routes.describe_clusters()):
+            yield figures
+
+    # -- periodic work -----------------------------------------------------------------------------------------------
 
     async def _log_kv(self) -> None:
         self.kv.log_all()

@@ -6,7 +6,7 @@ from typing import Final
 
 from eruca._ground.clock import Clock
 from eruca._ground.limits import BODY_BYTES_AT_ONCE
-from eruca._nameserver.kvconfig import ORDER_TOPICS, KVConfig
+from eruca._nameserver.kvconfig import KVConfig
 from eruca._nameserver.options import to_properties
 from eruca._nameserver.routes import RouteTables
 from eruca._nameserver.running import RunningOptions
@@ -28,6 +28,7 @@ from eruca._wire.headers import (
     RegisterBrokerHeader,
     WipeWritePermAnswerHeader,
 )
+from eruca._wire.names import ORDER_TOPICS
 from eruca._wire.record import body_crc
 from eruca.errors import RequestRefused
 

@@ -23,9 +23,6 @@ from eruca.errors import InvalidName, TableFull
 
 log = logging.getLogger(__name__)
 
-#: The namespace that defines, for ordered topics, how many queues they have on which brokers.
-ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
-
 _TABLE: Final = "KV config"
 # What a key takes in the file besides its text: quotes, a colon, a comma, a line break and its indentation.
 _ENTRY_BYTES: Final = 16
@@ -88,7 +85,7 @@ class KVConfig:
             count_refused("maxKVConfigBytes")
             text = f"KV config: {namespace} {key} cannot be set: {self._bytes} bytes are used (maxKVConfigBytes={most})"
             self._reporter.report("full", text)
-            raise TableFull(text, hint="delete unused values")
+            raise TableFull(text, hint="eruca nameserver kv delete removes a value")
         self._bytes += grown
         values[key] = value
         self._table[namespace] = values

@@ -99,7 +99,7 @@ class Budget:
                 break
             self._held -= held[link]
             self.closed += 1
-            SERVER.counter(*_CLOSED, budget="held").add()
+            count_closed("held")
             count_refused("serverMaxHeldBytes")
             link.complain(
                 f"was closed: it holds {held[link]} bytes ({link.unsent_bytes} that it does not read, "
@@ -141,7 +141,7 @@ class Account:
         """Close the connection with most; its state is removed when the owner is notified."""
         while self.total > self.bytes_max:
             largest = max(self._kept, key=self._kept.__getitem__)
-            SERVER.counter(*_CLOSED, budget=self.what).add()
+            count_closed(self.what)
             count_refused(self._option)
             largest.complain(
                 f"was closed: its {self.what} take {self._kept[largest]} bytes, and the limit for all connections "
@@ -149,6 +149,11 @@ class Account:
             )
             largest.abort()
             self.leave(largest)
+
+
+def count_closed(what: str) -> None:
+    """Count a connection that was closed because connections held too much of something."""
+    SERVER.counter(*_CLOSED, budget=what).add()
 
 
 def _measure_memory() -> int:

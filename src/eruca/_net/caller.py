@@ -81,6 +81,8 @@ class Caller:
         self._reporter = Reporter(log)
         self._scanning = Repeating("scanning connections to peers", self._scan_links, lambda: scan_seconds)
         self._closed = False
+        # Done when the last connection is gone; made by `close`.
+        self._all_gone: asyncio.Future[None] | None = None
 
     async def call(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request to a peer and return its response. Raises a NetError."""
@@ -132,6 +134,10 @@ class Caller:
                 loop.call_later(_GOODBYE_SECONDS, peer.link.abort)
         self._peers.clear()
         await self._scanning.stop()
+        if self._tls is not None and self._addresses:
+            # TLS ends with a goodbye of both sides, and a program often ends its loop when it has closed its clients.
+            self._all_gone = loop.create_future()
+            await asyncio.wait((self._all_gone,), timeout=2 * _GOODBYE_SECONDS)
 
     async def _get_link(self, address: str, timeout_s: float) -> Link:
         peer = self._peers.get(address)
@@ -196,6 +202,8 @@ class Caller:
         address = self._addresses.pop(link, None)
         if address is not None and self._on_close is not None and not self._closed:
             self._on_close(address)
+        if self._all_gone is not None and not self._addresses and not self._all_gone.done():
+            self._all_gone.set_result(None)
 
     def on_held(self, link: Link, size: int) -> None:
         """Nothing to do: we chose the peers we call, and requests to them have their own limits."""

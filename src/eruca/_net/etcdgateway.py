@@ -62,8 +62,9 @@ class EtcdLogin:
             raise ConfigError("etcdKeyFile needs a certificate", hint="set etcdCertFile too")
 
 
-class _Token(msgspec.Struct):
-    token: str
+@dataclass(frozen=True, slots=True)
+class _Token:
+    token: str = field(repr=False)
 
 
 class _Refusal(msgspec.Struct):

@@ -31,6 +31,11 @@ class Turns:
         self._turn_end = 0.0
         self._has_given_way = False
 
+    @property
+    def queued(self) -> int:
+        """How much work waits for a turn."""
+        return len(self._waiting) + len(self._short)
+
     def begin(self) -> float:
         """Return when the work on a read must end, by `perf_counter`; 0 if this loop iteration has no time left.
 

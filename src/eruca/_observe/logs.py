@@ -7,6 +7,8 @@ import logging
 import sys
 import time
 
+from eruca._ground.printable import show_safely
+
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 
 
@@ -17,17 +19,18 @@ class LineFormatter(logging.Formatter):
         """Format one line; a traceback follows indented."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(record.created)) + f".{int(record.msecs):03d}"
         room = record.name.removeprefix("eruca.")
-        text = f"{stamp} {record.levelname:<7} {room}: {record.getMessage()}"
+        text = record.getMessage()
         extra = " ".join(f"{key}={value}" for key, value in _extra(record).items())
         if extra:
             text = f"{text} {extra}"
+        text = f"{stamp} {record.levelname:<7} {room}: {show_safely(text)}"
         if record.exc_info:
             text += "\n  " + self.formatException(record.exc_info).replace("\n", "\n  ")
         return text
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line, for machines."""
+    """One JSON object per line, for machines; inside a span of OpenTelemetry with its ids."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format one object."""
@@ -37,6 +40,7 @@ class JsonFormatter(logging.Formatter):
             "room": record.name.removeprefix("eruca."),
             "message": record.getMessage(),
             **{key: str(value) for key, value in _extra(record).items()},
+            **_find_trace(),
         }
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
@@ -45,6 +49,20 @@ class JsonFormatter(logging.Formatter):
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
     return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+
+
+def _find_trace() -> dict[str, str]:
+    """Return the ids of the current span of OpenTelemetry; empty without one."""
+    if "opentelemetry" not in sys.modules:
+        return {}  # no span can be current, and the import takes time
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return {}
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return {}
+    return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
 
 
 def set_up_logs(level: str = "INFO", *, as_json: bool = False) -> None:

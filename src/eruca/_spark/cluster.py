@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from eruca._admin.session import Admin
+from eruca._admin.admin import Admin
 from eruca._client.accountfile import read_account_file
 from eruca._client.group.starting import find_offset_since
 from eruca._client.options import ClientOptions
@@ -190,7 +190,7 @@ class Cluster:
     @property
     def calls(self) -> Calls:
         """Typed requests to servers; pass its coroutines to `run`."""
-        return self._admin.calls
+        return self._admin.connection.calls
 
     async def insist(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
         """Retry a request while a server does not answer, with increasing pauses."""
@@ -209,11 +209,11 @@ class Cluster:
 
     def list_topics(self) -> list[str]:
         """Return the names of all topics."""
-        return self.run(self.insist(self._admin.list_topics))
+        return self.run(self.insist(self._admin.connection.list_topics))
 
     def find_route(self, topic: str) -> Route | None:
         """Look up the route of a topic; returns None if the topic does not exist."""
-        return self.run(self.insist(lambda: self._admin.find_route(topic)))
+        return self.run(self.insist(lambda: self._admin.connection.find_route(topic)))
 
     def list_queues(self, topics: Iterable[str]) -> dict[str, list[MessageQueue]]:
         """Look up the readable queues of topics; topics that do not exist are left out."""
@@ -222,7 +222,7 @@ class Cluster:
 
     def find_address(self, queue: MessageQueue) -> str:
         """Return the address of the broker of a queue, of its master if there is one. Raises ConnectFailed."""
-        routes = self._admin.routes
+        routes = self._admin.connection.routes
         if routes.find_address(queue.broker_name) is None:
             self.find_route(queue.topic)
         return routes.require_address(queue.broker_name)
@@ -237,14 +237,14 @@ class Cluster:
 
     async def ask_broker(self, queue: MessageQueue, ask: Callable[[str, MessageQueue], Awaitable[_Result]]) -> _Result:
         """Ask the broker of a queue once; after a network error its address is looked up for the next attempt."""
-        routes = self._admin.routes
+        routes = self._admin.connection.routes
         if routes.find_address(queue.broker_name) is None:
-            await self._admin.find_route(queue.topic)
+            await self._admin.connection.find_route(queue.topic)
         address = routes.require_address(queue.broker_name)
         try:
             return await ask(address, queue)
         except NetError:
-            await self._admin.find_route(queue.topic)
+            await self._admin.connection.find_route(queue.topic)
             raise
 
     def gather(

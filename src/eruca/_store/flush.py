@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from eruca._ground.signals import Signal
+from eruca._observe.metrics import Histogram
 from eruca._store.log.commitlog import CommitLog
 from eruca._store.queues.index import Index
 from eruca._store.queues.queueends import EndsFile
@@ -53,9 +54,10 @@ class Flusher:
         self._records_end = 0
         # Store time of the last record written; the append path sets it.
         self.last_store_time = 0
-        # How long the last sync took, and the longest one, in milliseconds.
+        # How long the last sync took, and the longest one, in milliseconds; and all of them, in seconds.
         self.sync_ms_last = 0.0
         self.sync_ms_max = 0.0
+        self.sync_times = Histogram()
         self.sync_failures = 0
 
     def begin_at(self, position: int) -> None:
@@ -98,6 +100,7 @@ class Flusher:
                 segment.mapping.let_go()
         self.sync_ms_last = (time.perf_counter() - started) * 1000
         self.sync_ms_max = max(self.sync_ms_max, self.sync_ms_last)
+        self.sync_times.observe(self.sync_ms_last / 1000)
         self.flushed = goal
         self._records_end = min(goal, records_end)
         self._checkpoint.log_time = store_time

@@ -71,6 +71,8 @@ class RecordRow(msgspec.Struct, frozen=True, kw_only=True):
     body_is_cut: bool
     crc_ok: bool
     properties: dict[str, str]
+    # All of it, with the whole body.
+    record: Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,7 @@ def make_row(record: bytes, view: RecordView, at: int, position: int, body_bytes
         body_is_cut=is_cut,
         crc_ok=crc_ok,
         properties=properties,
+        record=message,
     )
 
 

@@ -344,6 +344,8 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
         "how new are the access control files?", _AB, right=Right.ADMIN, answer=h.AclVersionAnswerHeader),
     RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: _row(
         "set the addresses that need no account", _AB, right=Right.ADMIN, header=h.WhiteAddressesHeader),
+    RequestCode.LIST_ACCOUNTS: _row(
+        "the accounts, without their secrets", _AB, right=Right.ADMIN, answer_body=JsonCodec(b.AccountList)),
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: _unused("show accounts with their secrets (removed in 4.9.8)"),
 
     # --- filter server ------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The numbers of the remoting protocol: request codes, response codes, languages, versions, flag bits.
 
-Values are those of Apache RocketMQ 4.9, except for the last two requests: they are Eruca's own, and a Java broker
+Values are those of Apache RocketMQ 4.9, except for the last three requests: they are Eruca's own, and a Java broker
 answers that it does not support them. Being above 32767 they need a JSON header. Unused constants are
 listed as well: they must stay known, so that a peer's number can be shown by name and is never reused.
 """
@@ -196,6 +196,7 @@ class RequestCode(IntEnum):
     # Eruca's own.
     REPLICATION_STATE = 90101
     CHANGE_ROLE = 90102
+    LIST_ACCOUNTS = 90103
 
 
 class ResponseCode(IntEnum):

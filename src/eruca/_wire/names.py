@@ -36,6 +36,8 @@ TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 TOOLS_PRODUCER_GROUP: Final = "CLI_SENDERS"
 # The group every client announces in addition to its own, and with which consumers send.
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+# The namespace of name servers with the order of topics: `broker-a:4;broker-b:4`.
+ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 # The id of the broker that accepts messages, among those of one name.
 MASTER_ID: Final = 0
 # The roles of a broker; a fenced one is neither master nor slave until it gets a role.

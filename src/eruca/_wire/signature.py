@@ -64,6 +64,11 @@ def verify(ext: Mapping[str, str | None], body: bytes | None, secret_key: str) -
     return matches
 
 
+def drop_signature(ext: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a request that is passed on: whoever gets them could send its signature as their own."""
+    return {name: text for name, text in ext.items() if name not in (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN)}
+
+
 def _matches(content: bytes, secret_key: str, given: bytes) -> bool:
     return hmac.compare_digest(_sign(content, secret_key), given)
 

@@ -199,7 +199,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def _purge(self, queue: str) -> int:
         raise MessageIllegal(
             f"queue {queue} cannot be purged: its messages are not Celery's alone to remove",
-            hint="move the group of the workers to the end of the topic while they are stopped",
+            hint="stop the workers, then: eruca offset skip GROUP TOPIC",
         )
 
     def _delete(self, queue: str, *_: Any, **__: Any) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eruca._admin.session import Admin
 from eruca._testing.embedded import EmbeddedBroker
+from eruca.admin import Admin
 from tests.integration.broker.conftest import allow_new_files
 
 __all__ = ["allow_new_files"]

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from eruca._admin.session import Admin
-from eruca._admin.transactions import State, Transaction, list_transactions
+from eruca._admin.transactiontable import State, Transaction
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.producer import Producer
 from eruca._client.produce.sending import Parcel, Sender
@@ -19,6 +18,7 @@ from eruca._wire.ids import decode_offset_id
 from eruca._wire.names import DLQ_PREFIX, MASTER_ID
 from eruca._wire.properties import PGROUP, TRAN_MSG, UNIQ_KEY, WAIT, encode_properties
 from eruca._wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from eruca.admin import Admin
 from tests.patience import PATIENCE_S
 
 Result = TypeVar("Result")
@@ -68,15 +68,15 @@ async def send(admin: Admin, topic: str, count: int) -> list[Receipt]:
 
 
 async def _has_route(admin: Admin, topic: str) -> bool:
-    return await admin.find_route(topic) is not None
+    return await admin.connection.find_route(topic) is not None
 
 
 async def bury(admin: Admin, group: str, topic: str, count: int) -> list[str]:
     """Send messages and have a group make them dead letters at once; returns their ids."""
     receipts = await send(admin, topic, count)
-    masters = await admin.list_masters()
+    masters = await admin.connection.list_masters()
     for receipt in receipts:
-        await admin.calls.send_back(
+        await admin.connection.calls.send_back(
             masters[receipt.queue.broker_name],
             SendBackHeader(
                 offset=decode_offset_id(receipt.offset_id).position,
@@ -92,15 +92,15 @@ async def bury(admin: Admin, group: str, topic: str, count: int) -> list[str]:
 
 async def prepare(admin: Admin, topic: str, name: str) -> Receipt:
     """Send a half message whose producer then stays silent."""
-    route = await admin.routes.get_for_send(topic)
+    route = await admin.connection.routes.get_for_send(topic)
     properties = {UNIQ_KEY: name, WAIT: "true", TRAN_MSG: "true", PGROUP: TRANSACTION_GROUP, "number": "1"}
     parcel = Parcel(topic, b"half " + name.encode(), encode_properties(properties).decode(), name, TRANSACTION_PREPARED)
-    return await Sender(admin.session, TRANSACTION_GROUP).send(parcel, route.write_queues[0], 5000)
+    return await Sender(admin.connection.session, TRANSACTION_GROUP).send(parcel, route.write_queues[0], 5000)
 
 
 async def decide(admin: Admin, half: Receipt, *, commit: bool) -> None:
     """Decide a half message as its producer would."""
-    by_id = admin.routes.list_brokers()[half.queue.broker_name]
+    by_id = admin.connection.routes.list_brokers()[half.queue.broker_name]
     header = EndTransactionHeader(
         producer_group=TRANSACTION_GROUP,
         half_offset=half.offset,
@@ -109,12 +109,12 @@ async def decide(admin: Admin, half: Receipt, *, commit: bool) -> None:
         message_id=half.message_id,
         transaction_id=half.message_id,
     )
-    await admin.calls.notify(by_id[MASTER_ID], make_request(RequestCode.END_TRANSACTION, header))
+    await admin.connection.calls.notify(by_id[MASTER_ID], make_request(RequestCode.END_TRANSACTION, header))
 
 
 async def find_state(admin: Admin, name: str) -> Transaction | None:
     """What is known of a transaction."""
-    found = [row for row in await list_transactions(admin, frozenset(State)) if row.message_id == name]
+    found = [row for row in (await admin.transactions.list(frozenset(State))).items if row.message_id == name]
     return found[0] if found else None
 
 
@@ -133,5 +133,5 @@ async def wait_for_state(admin: Admin, name: str, state: State) -> Transaction:
 
 async def read_bodies(admin: Admin, topic: str) -> list[bytes]:
     """The bodies of all messages of a topic, queue by queue."""
-    queues: list[MessageQueue] = await admin.reader.list_queues(topic)
-    return [message.body for queue in queues for message in [m async for m in admin.read_queue(queue)]]
+    queues: list[MessageQueue] = await admin.connection.reader.list_queues(topic)
+    return [message.body for queue in queues for message in [m async for m in admin.connection.read_queue(queue)]]

@@ -10,32 +10,32 @@ from pathlib import Path
 
 import pytest
 
-from eruca._admin import deadletters, session
-from eruca._admin.deadletters import Journal, Wanted
-from eruca._admin.session import Admin
-from eruca._client.message import Message
+from eruca._admin import connection
+from eruca._admin.deadletters import ALL, GroupLetters, Journal, Wanted, write_files
+from eruca._admin.storedmessages import StoredMessage, describe_record, make_row
 from eruca._client.pull.queuereading import QueueReader
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX
 from eruca._wire.properties import RETRY_TOPIC, UNIQ_KEY
 from eruca._wire.record import Record
+from eruca.admin import Admin
 from eruca.errors import ClientClosed, ConfigError, NetError, NoRoute
 from tests.integration.admin.staging import bury, read_bodies
 
 
-async def list_letters(admin: Admin, group: str, wanted: Wanted = deadletters.ALL) -> list[Message]:
-    return [letter async for letter in deadletters.read(admin, group, wanted)]
+async def list_letters(admin: Admin, group: str, wanted: Wanted = ALL) -> list[StoredMessage]:
+    return [letter async for letter in admin.dead_letters.read(group, wanted)]
 
 
 async def test_dead_letters_are_counted_and_described(admin: Admin) -> None:
     ids = await bury(admin, "billing", "orders", 3)
-    assert await deadletters.list_groups(admin) == [deadletters.GroupLetters(group="billing", count=3)]
+    assert (await admin.dead_letters.list()).items == [GroupLetters(group="billing", count=3)]
     letters = await list_letters(admin, "billing")
-    row = deadletters.describe("billing", letters[0])
+    row = letters[0]
     assert [letter.message_id for letter in letters] == ids
     assert (row.topic, row.tags, row.keys, row.tries) == ("orders", "tag0", ["key0"], 1)
     assert row.properties["number"] == "0"
-    assert letters[0].queue.topic == DLQ_PREFIX + "billing"
+    assert row.stored_in == DLQ_PREFIX + "billing"
 
 
 async def test_conditions_choose_among_them(admin: Admin) -> None:
@@ -51,6 +51,7 @@ async def test_conditions_choose_among_them(admin: Admin) -> None:
     assert await choose(ids=(letters[1].offset_id, letters[2].origin_id, ids[3])) == ids[1:]
     assert await choose(limit=3) == ids[:3]
     first, last, tick = letters[0].stored_at, letters[-1].stored_at, timedelta(milliseconds=1)
+    assert first is not None and last is not None
     assert await choose(since=last + tick) == await choose(until=first - tick) == []
     assert await choose(since=first, until=last) == ids
     with pytest.raises(ConfigError, match=r"since=.*has no time zone"):
@@ -60,10 +61,10 @@ async def test_conditions_choose_among_them(admin: Admin) -> None:
 async def test_one_is_found_by_each_of_its_ids(admin: Admin) -> None:
     await bury(admin, "billing", "orders", 2)
     letter = (await list_letters(admin, "billing"))[1]
-    for name in deadletters.list_ids(letter):
-        assert (await deadletters.find(admin, "billing", name)).offset == letter.offset
+    for name in (letter.message_id, letter.offset_id, letter.origin_id):
+        assert (await admin.dead_letters.find("billing", name)).offset == letter.offset
     with pytest.raises(ConfigError, match="dlq list billing"):
-        await deadletters.find(admin, "billing", "nothing")
+        await admin.dead_letters.find("billing", "nothing")
 
 
 async def test_a_group_without_any_is_named(admin: Admin) -> None:
@@ -73,9 +74,9 @@ async def test_a_group_without_any_is_named(admin: Admin) -> None:
 
 async def test_resend_keeps_what_the_sender_wrote(admin: Admin) -> None:
     ids = await bury(admin, "billing", "orders", 3)
-    rows = [row async for row in deadletters.resend(admin, "billing")]
+    rows = [row async for row in admin.dead_letters.resend("billing")]
     assert [(row.message_id, row.topic, row.outcome) for row in rows] == [(name, "orders", "sent") for name in ids]
-    again = await admin.reader.view(rows[1].offset_id)
+    again = await admin.connection.reader.view(rows[1].offset_id)
     assert (again.topic, again.body, again.tags, again.keys) == ("orders", b"body 1", "tag1", ["key1"])
     assert again.properties == {"number": "1"}
     assert again.all_properties[UNIQ_KEY] == ids[1]
@@ -86,10 +87,10 @@ async def test_resend_keeps_what_the_sender_wrote(admin: Admin) -> None:
 async def test_resend_to_the_group_alone(admin: Admin) -> None:
     (name,) = await bury(admin, "billing", "orders", 1)
     # A consumer of the group makes it; here nobody consumes.
-    await admin.routes.get("orders")
-    rows = [row async for row in deadletters.resend(admin, "billing", only_group=True)]
+    await admin.connection.routes.get("orders")
+    rows = [row async for row in admin.dead_letters.resend("billing", only_group=True)]
     assert [(row.message_id, row.topic, row.outcome) for row in rows] == [(name, RETRY_PREFIX + "billing", "sent")]
-    again = await admin.reader.view(rows[0].offset_id)
+    again = await admin.connection.reader.view(rows[0].offset_id)
     assert again.all_properties[RETRY_TOPIC] == "orders"
     assert again.topic == "orders" and again.record.topic == RETRY_PREFIX + "billing"
     assert await read_bodies(admin, "orders") == [b"body 0"]
@@ -98,24 +99,24 @@ async def test_resend_to_the_group_alone(admin: Admin) -> None:
 async def test_a_failure_does_not_keep_others_back_and_a_journal_takes_it_up(admin: Admin, tmp_path: Path) -> None:
     await bury(admin, "billing", "orders", 3)
     journal = tmp_path / "journal.jsonl"
-    first = [row async for row in deadletters.resend(admin, "billing", topic="nowhere", journal=Journal(journal))]
+    first = [row async for row in admin.dead_letters.resend("billing", topic="nowhere", journal=Journal(journal))]
     assert [row.outcome for row in first] == ["failed"] * 3
     assert "nowhere has no route" in first[0].reason
     wanted = Wanted(limit=2)
-    second = [row async for row in deadletters.resend(admin, "billing", wanted, journal=Journal(journal))]
+    second = [row async for row in admin.dead_letters.resend("billing", wanted, journal=Journal(journal))]
     assert [row.outcome for row in second] == ["sent"] * 2
     # What a kill in the middle of a write leaves behind.
     await asyncio.to_thread(lambda: journal.write_text(journal.read_text() + '{"letter": "7F00'))
-    third = [row async for row in deadletters.resend(admin, "billing", journal=Journal(journal))]
+    third = [row async for row in admin.dead_letters.resend("billing", journal=Journal(journal))]
     assert [row.outcome for row in third] == ["skipped", "skipped", "sent"]
-    fourth = [row async for row in deadletters.resend(admin, "billing", journal=Journal(journal))]
+    fourth = [row async for row in admin.dead_letters.resend("billing", journal=Journal(journal))]
     assert [row.outcome for row in fourth] == ["skipped"] * 3
     assert len(await read_bodies(admin, "orders")) == 6
 
 
 async def test_a_dry_run_sends_nothing(admin: Admin) -> None:
     await bury(admin, "billing", "orders", 2)
-    rows = [row async for row in deadletters.resend(admin, "billing", dry_run=True)]
+    rows = [row async for row in admin.dead_letters.resend("billing", dry_run=True)]
     assert [(row.topic, row.outcome) for row in rows] == [("orders", "planned")] * 2
     assert len(await read_bodies(admin, "orders")) == 2
 
@@ -130,27 +131,27 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
 async def test_export_has_the_body(admin: Admin, tmp_path: Path) -> None:
     (name,) = await bury(admin, "billing", "orders", 1)
     (letter,) = await list_letters(admin, "billing")
-    row = deadletters.export("billing", letter)
+    row = make_row(letter)
     assert base64.b64decode(row["body_base64"]) == b"body 0"
     assert (row["message_id"], row["body_is_packed"]) == (name, False)
 
 
 async def test_an_admin_that_is_not_started_says_so() -> None:
     with pytest.raises(ClientClosed, match="async with Admin"):
-        await deadletters.list_groups(Admin("127.0.0.1:1"))
+        await Admin("127.0.0.1:1").dead_letters.list()
 
 
-def test_files_are_body_and_the_rest(tmp_path: Path, letter: Message) -> None:
-    deadletters.write_files(tmp_path / "out", "billing", letter)
+def test_files_are_body_and_the_rest(tmp_path: Path, letter: StoredMessage) -> None:
+    write_files(tmp_path / "out", letter)
     assert (tmp_path / "out" / f"{letter.offset_id}.body").read_bytes() == b"body"
     facts = json.loads((tmp_path / "out" / f"{letter.offset_id}.json").read_text())
-    assert facts["group"] == "billing" and "body_base64" not in facts
+    assert facts["stored_in"] == "%DLQ%billing" and "body_base64" not in facts
 
 
 @pytest.fixture
-def letter() -> Message:
+def letter() -> StoredMessage:
     record = Record("%DLQ%billing", body=b"body", properties=b"UNIQ_KEY\x01id\x02RETRY_TOPIC\x01orders")
-    return Message(record, MessageQueue("broker-a", 0, "%DLQ%billing"))
+    return describe_record(record, "broker-a")
 
 
 async def test_half_of_a_queue_is_not_taken_for_all_of_it(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,10 +161,10 @@ async def test_half_of_a_queue_is_not_taken_for_all_of_it(admin: Admin, monkeypa
         return 3
 
     monkeypatch.setattr(QueueReader, "find_end", find_end)
-    monkeypatch.setattr(session, "_SILENT_PAUSE_S", 0.0)
+    monkeypatch.setattr(connection, "_SILENT_PAUSE_S", 0.0)
     found = []
     expected = "no messages of %DLQ%billing, queue 0, from offset 2, although the queue ends at 3"
     with pytest.raises(NetError, match=expected):
-        async for letter in deadletters.read(admin, "billing"):
+        async for letter in admin.dead_letters.read("billing"):
             found.append(letter.body)
     assert found == [b"body 0", b"body 1"]

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from eruca._admin import replication
-from eruca._admin.session import Admin
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerOptions, BrokerRole
 from eruca._cli.main import main
@@ -22,6 +20,7 @@ from eruca._client.produce.producer import Producer
 from eruca._ground.config import StoreOptions
 from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
+from eruca.admin import Admin
 from eruca.errors import ConfigError, NetError, NoRoute, SendFailed
 from tests.integration.admin.staging import wait_until
 from tests.integration.broker.conftest import allow_new_files
@@ -83,7 +82,7 @@ class Pair:
 
     async def is_following(self, admin: Admin, number: int) -> bool:
         try:
-            state = await replication.read_state(admin, self.address(number))
+            state = await admin.cluster.state(self.address(number))
         except NetError:
             return False  # it was away a moment ago
         master = state.master
@@ -132,18 +131,18 @@ async def send(admin: Admin, body: bytes, wanted: SendStatus = SendStatus.STORED
 async def test_they_change_places_and_back(pair: Pair, admin: Admin) -> None:
     await wait_until(lambda: pair.is_following(admin, 1), "the slave")
     await send(admin, b"one")
-    report = await replication.promote(admin, pair.address(1))
+    report = await admin.cluster.promote(pair.address(1))
     assert (report.done, report.before, report.epoch, report.warnings) == (True, pair.address(0), 1100, [])
     await wait_until(lambda: pair.is_following(admin, 0), "the old master")
     await send(admin, b"two")
-    rows = await replication.list_members(admin)
+    rows = (await admin.cluster.members()).items
     assert [(row.broker_id, row.address, row.role) for row in rows] == [
         (0, pair.address(1), "MASTER"),
         (1, pair.address(0), "SLAVE"),
     ]
-    (lag,) = await replication.measure_lag(admin, "a")
+    (lag,) = (await admin.cluster.lag("a")).items
     assert (lag.address, lag.master, lag.fenced, lag.told_by) == (pair.address(0), pair.address(1), True, "master")
-    report = await replication.demote(admin, "a:0")
+    report = await admin.cluster.demote("a:0")
     assert (report.done, report.master, report.epoch) == (True, pair.address(0), 2000)
     await wait_until(lambda: pair.is_following(admin, 1), "the slave again")
     await send(admin, b"three")
@@ -153,12 +152,12 @@ async def test_a_slave_takes_over_and_the_old_master_comes_back_as_a_slave(pair:
     await wait_until(lambda: pair.is_following(admin, 1), "the slave")
     await send(admin, b"one")
     await pair.stop(0)
-    report = await replication.promote(admin, pair.address(1))
+    report = await admin.cluster.promote(pair.address(1))
     assert report.done and report.objections == []
     await pair.start(0)
     await wait_until(lambda: pair.is_following(admin, 0), "the old master")
     await send(admin, b"two")
-    assert await replication.list_diverged(admin) == []
+    assert (await admin.cluster.diverged()).items == []
     # What it became outlives a restart, whatever broker.conf says.
     await pair.stop(0)
     await pair.start(0)
@@ -174,8 +173,8 @@ async def test_a_master_that_did_not_wait_is_replaced_by_force_only(pair: Pair, 
     await wait_until(lambda: pair.is_following(admin, 1), "the slave")
     await pair.stop(0)
     with pytest.raises(ConfigError, match="ASYNC_MASTER"):
-        await replication.promote(admin, pair.address(1))
-    assert (await replication.promote(admin, pair.address(1), force=True)).done
+        await admin.cluster.promote(pair.address(1))
+    assert (await admin.cluster.promote(pair.address(1), force=True)).done
 
 
 async def test_what_only_the_old_master_had_is_set_aside_and_can_be_read(pair: Pair, admin: Admin) -> None:
@@ -190,12 +189,12 @@ async def test_what_only_the_old_master_had_is_set_aside_and_can_be_read(pair: P
     await send(admin, b"only here", SendStatus.SLAVE_NOT_AVAILABLE)
     await pair.stop(0)
     await pair.start(1)
-    report = await replication.promote(admin, pair.address(1))
+    report = await admin.cluster.promote(pair.address(1))
     assert report.done and report.objections == []  # it was not acknowledged
     await send(admin, b"new", SendStatus.SLAVE_NOT_AVAILABLE)
     await pair.start(0)
     await wait_until(lambda: pair.is_following(admin, 0), "the old master")
-    (row,) = await replication.list_diverged(admin)
+    (row,) = (await admin.cluster.diverged()).items
     assert (row.address, row.epoch, row.file) == (pair.address(0), 1, f"1-{row.begin}-{row.end}.log")
     home = str(pair.home / "member0")
     result = await asyncio.to_thread(CliRunner().invoke, main, ["store", "diverged", home, "-o", "json"])
@@ -211,21 +210,21 @@ async def test_what_only_the_old_master_had_is_set_aside_and_can_be_read(pair: P
 
 async def test_an_empty_store_does_not_lead_a_name_that_others_have_led(pair: Pair, admin: Admin) -> None:
     await wait_until(lambda: pair.is_following(admin, 1), "the slave")
-    await replication.promote(admin, pair.address(1))
+    await admin.cluster.promote(pair.address(1))
     await pair.stop(1)
     await pair.stop(0)
     await asyncio.to_thread(shutil.rmtree, pair.home / "member0")
     await pair.start(0)
 
     async def is_refused() -> bool:
-        return (await replication.read_state(admin, pair.address(0))).claimed_epoch == 1100
+        return (await admin.cluster.state(pair.address(0))).claimed_epoch == 1100
 
     # It does not step down, but name servers send nobody there.
     await wait_until(is_refused, "the name server's word")
-    assert (await admin.describe_clusters()).broker_addr_table.get("a") is None
+    assert (await admin.connection.describe_clusters()).broker_addr_table.get("a") is None
     with pytest.raises(ConfigError, match="has heard of a master of epoch 1100"):
-        await replication.promote(admin, pair.address(0))
-    report = await replication.promote(admin, pair.address(0), force=True)
+        await admin.cluster.promote(pair.address(0))
+    report = await admin.cluster.promote(pair.address(0), force=True)
     assert report.done and report.epoch == 2000
     assert pair.nameserver.routes.describe_clusters().broker_addr_table["a"].broker_addrs == {0: pair.address(0)}
 
@@ -239,16 +238,16 @@ async def test_of_three_both_slaves_must_answer(tmp_path: Path) -> None:
         await three.stop(2)
         await three.stop(0)
         with pytest.raises(ConfigError, match="1 of 3 members answer"):
-            await replication.promote(admin, three.address(1))
+            await admin.cluster.promote(three.address(1))
         await three.start(2)
         await wait_until(lambda: answers(admin, three.address(2)), "an answer")
-        report = await replication.promote(admin, three.address(1))
+        report = await admin.cluster.promote(three.address(1))
         assert report.done and report.objections == report.warnings == []
         await wait_until(lambda: three.is_following(admin, 2), "the other slave")
         await send(admin, b"two")
         await three.start(0)
         await wait_until(lambda: three.is_following(admin, 0), "the old master")
-        rows = await replication.list_members(admin)
+        rows = (await admin.cluster.members()).items
         assert [(row.broker_id, row.address, row.role) for row in rows] == [
             (0, three.address(1), "MASTER"),
             (1, three.address(0), "SLAVE"),
@@ -257,13 +256,13 @@ async def test_of_three_both_slaves_must_answer(tmp_path: Path) -> None:
 
 
 async def knows_all(admin: Admin, pair: Pair, number: int) -> bool:
-    state = await replication.read_state(admin, pair.address(number))
+    state = await admin.cluster.state(pair.address(number))
     return len(state.members) == len(pair.ports)
 
 
 async def answers(admin: Admin, address: str) -> bool:
     try:
-        await replication.read_state(admin, address)
+        await admin.cluster.state(address)
     except NetError:
         return False  # it was away a moment ago
     return True

@@ -8,9 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from eruca._admin import transactions
-from eruca._admin.session import Admin
-from eruca._admin.transactions import State, Transaction, TransactionTable
+from eruca._admin.transactionstore import count_log_bytes, read_store
+from eruca._admin.transactiontable import State, Transaction, TransactionTable
 from eruca._broker.transactions.halves import make_op
 from eruca._client.message import Message
 from eruca._client.produce.checks import Decision
@@ -20,6 +19,7 @@ from eruca._wire.host import NO_HOST
 from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC
 from eruca._wire.properties import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQ_KEY, encode_properties
 from eruca._wire.record import Record
+from eruca.admin import Admin
 from eruca.errors import ConfigError
 from tests.integration.admin.staging import (
     TRANSACTION_GROUP,
@@ -115,17 +115,17 @@ async def test_brokers_and_commit_logs_tell_the_same(broker: EmbeddedBroker, adm
         await decide(admin, await prepare(admin, "orders", name), commit=commit)
     await prepare(admin, "orders", "lost")
     await wait_for_state(admin, "lost", State.GIVEN_UP)
-    told = await transactions.list_transactions(admin, frozenset(State))
+    told = (await admin.transactions.list(frozenset(State))).items
     assert {row.message_id: row.state for row in told} == {
         "done": State.COMMITTED,
         "undone": State.ROLLED_BACK,
         "lost": State.GIVEN_UP,
     }
     assert all(row.producer_group == TRANSACTION_GROUP and row.topic == "orders" and row.size for row in told)
-    read = await asyncio.to_thread(transactions.read_store, tmp_path / "home" / "store")
+    read = await asyncio.to_thread(read_store, tmp_path / "home" / "store")
     assert [msgspec.structs.replace(row, broker="embedded") for row in read] == told
-    assert [row.message_id for row in await transactions.list_transactions(admin)] == ["lost"]
-    assert await asyncio.to_thread(transactions.count_log_bytes, tmp_path / "home" / "store") > 0
+    assert [row.message_id for row in (await admin.transactions.list()).items] == ["lost"]
+    assert await asyncio.to_thread(count_log_bytes, tmp_path / "home" / "store") > 0
     assert await read_bodies(admin, "orders") == [b"half done"]
 
 
@@ -143,12 +143,12 @@ async def test_what_was_given_up_is_resumed_and_then_committed(broker: EmbeddedB
         # Its broker must know it before it asks.
         await producer.send("orders", b"hello")
         await producer._session.heartbeat()
-        deed = await transactions.resume(admin, row)
+        deed = await admin.transactions.resume(row)
         assert (deed.outcome, deed.reason) == ("resumed", "")
         row = await wait_for_state(admin, "lost", State.COMMITTED)
     assert asked[0] == "lost"
     assert sorted(await read_bodies(admin, "orders")) == [b"half lost", b"hello"]
-    again = await transactions.resume(admin, row)
+    again = await admin.transactions.resume(row)
     assert (again.outcome, again.state) == ("skipped", State.COMMITTED)
 
 
@@ -160,7 +160,7 @@ async def test_a_prepared_one_is_discarded(admin: Admin, broker: EmbeddedBroker)
     while deed is None or deed.outcome == "failed":
         row = await find_state(admin, "open")
         assert row is not None
-        deed = await transactions.discard(admin, row)
+        deed = await admin.transactions.discard(row)
         if row.state is not State.PREPARED:
             assert deed.outcome == "skipped"
             return
@@ -175,13 +175,13 @@ async def test_a_place_that_is_none_is_refused_and_told(admin: Admin, broker: Em
     row = await find_state(admin, "open")
     assert isinstance(row, Transaction)
     prepared = msgspec.structs.replace(row, state=State.PREPARED, position=row.position + 1)
-    assert (await transactions.discard(admin, prepared)).outcome == "failed"
+    assert (await admin.transactions.discard(prepared)).outcome == "failed"
     gone = msgspec.structs.replace(row, state=State.GIVEN_UP, broker="nobody")
-    assert "has no master" in (await transactions.resume(admin, gone)).reason
-    assert (await transactions.view(admin, row)).body == b"half open"
-    assert (await transactions.find(admin, row.offset_id)).message_id == "open"
+    assert "has no master" in (await admin.transactions.resume(gone)).reason
+    assert (await admin.transactions.view(row)).body == b"half open"
+    assert (await admin.transactions.find(row.offset_id)).message_id == "open"
     with pytest.raises(ConfigError, match="txn list --state all"):
-        await transactions.find(admin, "nothing")
+        await admin.transactions.find("nothing")
 
 
 async def test_what_was_given_up_and_rolled_back_later_is_not_open(broker: EmbeddedBroker, admin: Admin) -> None:
@@ -191,10 +191,10 @@ async def test_what_was_given_up_and_rolled_back_later_is_not_open(broker: Embed
     await wait_for_state(admin, "undone", State.GIVEN_UP)
     # A producer that was very slow.
     await decide(admin, undone, commit=False)
-    assert {row.message_id: row.state for row in await transactions.list_transactions(admin)} == {
+    assert {row.message_id: row.state for row in (await admin.transactions.list()).items} == {
         lost.message_id: State.GIVEN_UP
     }
-    everything = await transactions.list_transactions(admin, frozenset(State))
+    everything = (await admin.transactions.list(frozenset(State))).items
     assert {row.message_id: row.state for row in everything} == {
         "lost": State.GIVEN_UP,
         "undone": State.ROLLED_BACK,

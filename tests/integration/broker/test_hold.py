@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -403,6 +404,13 @@ async def test_held_pulls_are_weighed(quiet_broker: Broker, raw: RawPeer, bound:
     await hold(quiet_broker, raw, opaque=3)  # a small one has room
     (parked,) = [parked for parked in quiet_broker.pull.holds.by_queue["T", 0] if parked.command.opaque == 3]
     assert parked.command.ext is None
+
+
+async def test_the_garbage_collector_does_not_look_at_held_pulls(quiet_broker: Broker, raw: RawPeer) -> None:
+    """It looks at all objects it knows at once: 150,000 pulls stopped the broker for 0.1 s."""
+    await hold(quiet_broker, raw)
+    (held,) = quiet_broker.pull.holds.by_queue["T", 0]
+    assert [part for part in (held, held.command, held.header) if gc.is_tracked(part)] == []
 
 
 async def test_a_held_pull_counts_as_a_miss_now_and_when_it_ends(

@@ -110,6 +110,23 @@ async def test_a_newer_batch_begins_again_and_an_older_one_is_over(broker: Broke
     assert bodies(broker, queue_id=3) == []
 
 
+async def test_a_newer_batch_in_another_topic_ends_nothing(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    """Whoever can read a topic knows the names of its queries, and may be able to publish to some other topic."""
+    broker = await make_broker()
+    peer = make_peer(broker)
+    await send_rows(peer, range(2), batch=7)
+    await send_rows(peer, range(1), batch=10**17, topic="U")
+    await send_rows(peer, range(3), batch=7)
+    assert bodies(broker) == rows(0, 1, 2)
+    await broker.stop()
+    again = await make_broker()
+    other = make_peer(again)
+    await send_rows(other, range(4), batch=7)
+    await send_rows(other, range(2), batch=7, topic="U")
+    assert bodies(again) == rows(0, 1, 2, 3)
+    assert bodies(again, topic="U") == rows(0)
+
+
 async def test_single_messages_are_dropped_too(broker: Broker, peer: Peer) -> None:
     for row in (0, 1, 1, 0, 2):
         assert (await send_row(peer, row)).code == ResponseCode.SUCCESS

@@ -26,7 +26,7 @@ def test_up_with_accounts(tmp_path: Path, conf: Path) -> None:
     account = ("--account", str(conf / "tools.yml"))
     with Up(tmp_path, "-c", conf / "broker.conf", *choose_ports()) as up:
         (sent,) = up.run_json("send", "hello", "my first message", *account)
-        assert sent["status"] == "SEND_OK"
+        assert sent["status"] == "STORED"
         assert [row["body"] for row in up.run_json("tail", "hello", *account)] == ["my first message"]
         assert [row["role"] for row in up.run_json("cluster", "list", *account)] == ["MASTER"]
         # Over TLS: the certificate is its own CA.
@@ -56,7 +56,7 @@ def test_each_server_on_its_own(tmp_path: Path, conf: Path) -> None:
         ]
         with Up(tmp_path, *broker, command="broker"):
             (sent,) = names.run_json("send", "hello", "one", "--account", str(conf / "tools.yml"))
-            assert sent["status"] == "SEND_OK"
+            assert sent["status"] == "STORED"
 
 
 def test_without_accounts_a_server_does_not_start(tmp_path: Path, conf: Path) -> None:

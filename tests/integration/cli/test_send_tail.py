@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from eruca._cli.tail import describe_message
+from eruca._admin.storedmessages import describe_message as describe_stored
+from eruca._cli.messagerows import describe_message
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import DELAY_LEVELS_MS
 from eruca._wire.bodies import MessageQueue
@@ -48,21 +49,21 @@ def test_what_is_sent_is_read(up: Up) -> None:
     (sent,) = up.run_json(
         "send", "first", "héllo", "--tags", "a", "--keys", "k1 k2", "--property", "who=me", "--property", "x=y=z"
     )
-    assert sent["status"] == "SEND_OK"
+    assert sent["status"] == "STORED"
     (row,) = up.run_json("tail", "first")
-    assert (row["body"], row["tags"], row["keys"]) == ("héllo", "a", "k1 k2")
+    assert (row["body"], row["tags"], row["keys"]) == ("héllo", "a", ["k1", "k2"])
     assert (row["properties"]["who"], row["properties"]["x"]) == ("me", "y=z")
     assert (row["message_id"], row["queue"], row["offset"]) == (sent["message_id"], sent["queue"], sent["offset"])
     people = up.run("tail", "first").stdout
     assert "tags=a  keys=k1 k2  héllo" in people
-    assert up.run("send", "first", "x").stdout.count("SEND_OK") == 1
+    assert up.run("send", "first", "x").stdout.count("STORED") == 1
 
 
 def test_many_messages_are_summed_up(up: Up) -> None:
     assert up.run("send", "many", "number {n}", "--count", "200").stdout == "200 messages are stored in topic many\n"
     rows = up.run_json("tail", "many", "--from", "earliest")
     assert {row["body"] for row in rows} == {f"number {n}" for n in range(1, 201)}
-    assert [row["store_time"] for row in rows] == sorted(row["store_time"] for row in rows)
+    assert [row["stored_at"] for row in rows] == sorted(row["stored_at"] for row in rows)
     assert len(up.run_json("tail", "many")) == 10
     assert len(up.run_json("tail", "many", "--count", "3")) == 3
 
@@ -90,7 +91,7 @@ def test_tags_and_places_to_begin(up: Up) -> None:
     assert up.run_json("tail", "tagged", "--from", "latest") == []
     (last,) = up.run_json("tail", "tagged", "--count", "1")
     assert last["message_id"] == third["message_id"]
-    assert bodies(up.run_json("tail", "tagged", "--from", str(last["store_time"])))[-1] == "3"
+    assert bodies(up.run_json("tail", "tagged", "--from", last["stored_at"]))[-1] == "3"
     assert bodies(up.run_json("tail", "tagged", "--from", "2020-01-01")) == ["1", "2", "3"]
 
 
@@ -229,7 +230,7 @@ def test_what_starts_often_imports_only_what_it_uses(module: str) -> None:
 
 def test_bodies_are_shown_as_their_sender_wrote_them() -> None:
     def describe(record: Record) -> dict[str, Any]:
-        return describe_message(Message(record, MessageQueue("b", 0, "t")))
+        return describe_message(describe_stored(Message(record, MessageQueue("b", 0, "t"))))
 
     flag = set_compression(0, COMPRESSION_ZLIB)
     packed = Record("t", body=compress(b"hello" * 100), sys_flag=flag)

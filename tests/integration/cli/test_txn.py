@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from eruca._admin.session import Admin
-from eruca._admin.transactions import State
+from eruca._admin.transactiontable import State
 from eruca._cli.main import main
 from eruca._testing.embedded import EmbeddedBroker
+from eruca.admin import Admin
 from tests.integration.admin.staging import TRANSACTION_GROUP, decide, prepare, stage, wait_for_state
 from tests.integration.broker.conftest import allow_new_files
 
@@ -76,13 +76,16 @@ def test_the_table_is_the_same_from_the_commit_log(broker: EmbeddedBroker, tmp_p
 
 def test_one_is_shown(broker: EmbeddedBroker) -> None:
     row = json.loads(run(broker, "show", "open", "-o", "json").stdout)
-    assert (row["state"], base64.b64decode(row["body_base64"])) == ("prepared", b"half open")
+    assert (row["state"], base64.b64decode(row["message"]["body_base64"])) == ("prepared", b"half open")
     assert "half lost" in run(broker, "show", "lost").stdout
     missing = run(broker, "show", "nothing")
     assert missing.exit_code == 1 and "txn list --state all" in missing.stderr
 
 
 def test_resume_and_discard_say_what_became_of_each(broker: EmbeddedBroker) -> None:
+    assert "1 planned" in run(broker, "resume", "lost", "--dry-run").stderr
+    assert "1 planned" in run(broker, "discard", "open", "--dry-run").stderr
+    assert list_states(broker) == {"open": "prepared", "lost": "given up"}
     resumed = run(broker, "resume", "lost", "done", "nothing")
     assert resumed.exit_code == 1 and "1 failed, 1 resumed, 1 skipped" in resumed.stderr
     assert list_states(broker) == {"open": "prepared", "lost": "prepared"}

@@ -48,7 +48,7 @@ def test_up_stops_cleanly_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
         (kept,) = again.run_json("tail", "hello")
         assert (kept["body"], kept["offset"]) == ("before", 0)
         (sent,) = again.run_json("send", "hello", "after")
-        assert sent["status"] == "SEND_OK"
+        assert sent["status"] == "STORED"
         assert again.end(signal.SIGINT)[0] == 0
 
 

@@ -130,4 +130,4 @@ class Up:
 
 def choose_ports() -> list[str]:
     """Flags for free ports."""
-    return ["--nameserver-port", str(find_ports()), "--listen-port", str(find_ports(-2, 1))]
+    return ["--nameserver-port", str(find_ports()), "--listen-port", str(find_ports(-2, 1)), "--metrics-port", "0"]

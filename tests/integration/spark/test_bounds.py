@@ -115,7 +115,7 @@ def test_a_broker_that_makes_no_groups(tmp_path: Path, allow_new_files: None) ->
     with start(tmp_path / "home", auto_create_group=False) as broker:
         fill(broker)
         assert count(broker) == COUNT
-        with pytest.raises(RequestRefused, match=r"group \[own\] does not exist.*autoCreateSubscriptionGroup=true"):
+        with pytest.raises(RequestRefused, match=r"group \[own\] does not exist.*eruca group create"):
             count(broker, consumerGroup="own")
 
 

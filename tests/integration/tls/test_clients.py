@@ -11,8 +11,11 @@ import pytest
 from eruca import ClientOptions, Producer, PullConsumer, Tls, sync
 from eruca._broker.options import FAST_PORT_BELOW, HA_PORT_ABOVE
 from eruca._client.session.session import Session
-from eruca._net.tls import make_client_context
+from eruca._net.caller import Caller
+from eruca._net.tls import OutgoingTls, make_client_context
 from eruca._net.tlsoptions import ClientAuth, TlsMode
+from eruca._wire.codes import RequestCode
+from eruca._wire.command import make_request
 from eruca.errors import ConfigError, NetError
 from tests.authority import Authority
 from tests.integration.tls.conftest import StartCluster
@@ -160,3 +163,18 @@ async def test_plain_clients_use_tls_too(start_cluster: StartCluster, authority:
             return producer.send("orders", b"x").offset
 
     assert await asyncio.to_thread(send) == 0
+
+
+async def test_a_closed_client_has_no_connection_left(start_cluster: StartCluster, authority: Authority) -> None:
+    """TLS ends with a goodbye; a program may end its loop right after it."""
+    cluster = await start_cluster()
+    caller = Caller(tls=OutgoingTls(Tls(ca=authority.ca)))
+    assert (
+        await caller.call(cluster.address, make_request(RequestCode.GET_NAMESRV_CONFIG), PATIENCE_S * 1000)
+    ).code == 0
+    link = caller.find_link(cluster.address)
+    assert link is not None and link._transport is not None
+    sock = link._transport.get_extra_info("socket")
+    assert sock.fileno() > 0
+    await caller.close()
+    assert sock.fileno() == -1

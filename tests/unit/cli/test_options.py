@@ -302,7 +302,7 @@ def test_what_is_in_force_is_printed_with_its_source(tmp_path: Path) -> None:
     assert rows["regionId"]["value"] == "here"
     assert rows["maxMessageSize"]["source"] == "default"
     assert result.stderr.count("transferMsgByHeap has no effect here") == 1
-    assert "--listen-port" in CliRunner().invoke(main, ["broker", "--help"]).stdout
+    assert "--listen-port" in CliRunner().invoke(main, ["broker", "start", "--help"]).stdout
 
 
 # --- the store's options --------------------------------------------------------------------------------------------

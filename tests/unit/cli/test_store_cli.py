@@ -24,8 +24,8 @@ from eruca._cli.output import (
     parse_time,
     parse_time_ms,
     show_progress,
-    show_safely,
 )
+from eruca._ground.printable import show_safely
 from eruca._store.messagestore import open_store
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
@@ -88,7 +88,7 @@ def test_dump(root: Path) -> None:
 
 def test_dump_takes_times_and_positions(root: Path) -> None:
     first = json.loads(run("store", "dump", root, "--limit", "1", "-o", "json").stdout)
-    same = ["--from-time", str(first["store_time"]), "--to-time", str(first["store_time"]), "-o", "json"]
+    same = ["--from-time", first["stored_at"], "--to-time", first["stored_at"], "-o", "json"]
     assert json.loads(run("store", "dump", root, *same).stdout) == first
     behind = run("store", "dump", root, "--from-position", str(first["size"]), "--limit", "1", "-o", "json")
     assert json.loads(behind.stdout)["position"] == first["size"]
@@ -270,7 +270,7 @@ def test_yaml_words_that_look_like_something_else(word: str) -> None:
 
 
 def test_what_strangers_sent_does_not_steer_the_terminal() -> None:
-    assert show_safely("a\x1b[31mb\x07\u202e\nc") == "a\\x1b[31mb\\x07\\u202e\nc"
+    assert show_safely("a\x1b[31mb\x07\u202e\nc", keep="\n") == "a\\x1b[31mb\\x07\\u202e\nc"
 
 
 def test_sizes_and_times_for_people() -> None:

@@ -41,6 +41,7 @@ from eruca._wire.headers import (
     ResetOffsetHeader,
 )
 from eruca._wire.ids import decode_offset_id
+from eruca._wire.signature import drop_signature
 from eruca.errors import CallTimeout, NetError, RequestRefused, WireError
 
 log = logging.getLogger(__name__)
@@ -150,19 +151,21 @@ class RelayHandlers:
     async def ask_running_info(self, link: Link, command: Command) -> bytes | None:
         """Ask a consumer for its running info."""
         header = command.decode_header(ConsumerRunningInfoHeader)
-        return await self._relay(command, header.consumer_group, header.client_id, command.ext_dict(), b"")
+        return await self._relay(
+            command, header.consumer_group, header.client_id, drop_signature(command.ext_dict()), b""
+        )
 
     async def have_consumed(self, link: Link, command: Command) -> bytes | None:
         """Tell a client to consume one of this broker's messages now."""
         header = command.decode_header(ConsumeDirectlyHeader)
         record = self._find_record(header.message_id)
-        ext = {**command.ext_dict(), "brokerName": self._options.now.name}
+        ext = {**drop_signature(command.ext_dict()), "brokerName": self._options.now.name}
         return await self._relay(command, header.consumer_group, header.client_id or "", ext, record)
 
     def _find_record(self, message_id: str | None) -> bytes:
         """Find the record of an offset id. The id may name another broker, so the record's own position decides."""
         position = decode_offset_id(message_id or "").position
-        record = self._store.reader.view_record(position)
+        record = self._store.reader.view_message(position)
         if record is None:
             refuse(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}")
         return bytes(record)

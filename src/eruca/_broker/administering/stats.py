@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from enum import IntEnum
+from itertools import accumulate, repeat
+from math import inf
 from typing import Final, NamedTuple
 
 from eruca._broker.administering.rates import PutTimes, Rates, Sample
@@ -50,13 +53,21 @@ class Column(IntEnum):
 
 _COLUMNS: Final = len(Column)
 
+# The sizes of messages, with their headers, by which they are counted: those of RocketMQ 5. Most are up to the first.
+SMALL_BYTES: Final = 1024
+SIZE_BOUNDS: Final = (SMALL_BYTES, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, inf)
+
 
 class Series:
     """Totals of one key and their samples."""
 
-    __slots__ = ("_windows", "count", "latency_ms", "size", "times")
+    __slots__ = ("_large", "_windows", "count", "latency_ms", "next_offset", "size", "times")
 
     def __init__(self) -> None:
+        #: Where the next pull of this queue begins; -1 where that is not known, as for puts.
+        self.next_offset = -1
+        # Messages above `SMALL_BYTES`, by the bounds of `SIZE_BOUNDS`; None until there is one.
+        self._large: list[int] | None = None
         self.count = 0
         self.size = 0
         self.latency_ms = 0
@@ -88,24 +99,45 @@ class Series:
             average=total / times if average and times > 0 else 0.0,
         )
 
+    def add_large(self, count: int, size: int) -> None:
+        """Count messages that are not all small, by their average size."""
+        if self._large is None:
+            self._large = [0] * len(SIZE_BOUNDS)
+        self._large[bisect_left(SIZE_BOUNDS, size / count)] += count
+
+    def list_sizes(self) -> list[int]:
+        """Count the messages up to each of `SIZE_BOUNDS`."""
+        large = self._large or [0] * len(SIZE_BOUNDS)
+        small = self.count - sum(large)
+        return list(accumulate([small + large[0], *large[1:]]))
+
     def set_sum(self, parts: Iterable[Series]) -> None:
         """Set the totals to the sum of other series."""
         self.count = self.size = self.latency_ms = self.times = 0
+        self._large = None
         for part in parts:
+            if part._large is not None:
+                self._large = [a + b for a, b in zip(self._large or repeat(0), part._large, strict=False)]
             self.count += part.count
             self.size += part.size
             self.latency_ms += part.latency_ms
             self.times += part.times
 
 
-class _Queues(dict[int, Series]):
+class QueueSeries(dict[int, Series]):
     """The series of the queues of one topic, or of one topic as read by one group, and their sum."""
 
     __slots__ = ("whole",)
 
     def __init__(self) -> None:
         super().__init__()
+        # As of the last sample.
         self.whole = Series()
+
+    def add_up(self) -> Series:
+        """Return the sum, as of now."""
+        self.whole.set_sum(self.values())
+        return self.whole
 
 
 class Stats:
@@ -114,9 +146,9 @@ class Stats:
     def __init__(self, cluster: str, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._puts: dict[str, _Queues] = {}
+        self._puts: dict[str, QueueSeries] = {}
         # By group, then by topic.
-        self._gets: dict[str, dict[str, _Queues]] = {}
+        self._gets: dict[str, dict[str, QueueSeries]] = {}
         # Counters that are too rare for an attribute of their own, by name and key.
         self._named: dict[tuple[str, str], Series] = {}
         self._broker_put = Series()
@@ -157,6 +189,8 @@ class Stats:
         series.count += count
         series.size += size
         series.times += 1
+        if size > SMALL_BYTES:
+            series.add_large(count, size)
         self.put_total += count
         self.put_bytes += size
 
@@ -166,8 +200,17 @@ class Stats:
         self.put_total += 1
         self.put_bytes += size
 
-    def on_get(self, group: str, topic: str, count: int, size: int, queue_id: int = -1, latency_ms: int = 0) -> None:
-        """Count messages returned by one request."""
+    def on_get(
+        self,
+        group: str,
+        topic: str,
+        count: int,
+        size: int,
+        queue_id: int = -1,
+        latency_ms: int = 0,
+        next_offset: int = -1,
+    ) -> None:
+        """Count messages returned by one request; `next_offset` is the one after them."""
         try:
             series = self._gets[group][topic][queue_id]
         except KeyError:
@@ -175,6 +218,7 @@ class Stats:
         series.count += count
         series.size += size
         series.times += 1
+        series.next_offset = next_offset
         self.get_total += count
         self.found += 1
         if latency_ms:
@@ -199,12 +243,12 @@ class Stats:
         series.count += amount
         series.times += times
 
-    def _learn(self, topics: dict[str, _Queues], topic: str, queue_id: int) -> Series:
+    def _learn(self, topics: dict[str, QueueSeries], topic: str, queue_id: int) -> Series:
         series = self._make()
         if series is not self._overflow:
             queues = topics.get(topic)
             if queues is None:
-                queues = topics[topic] = _Queues()
+                queues = topics[topic] = QueueSeries()
             queues[queue_id] = series
         return series
 
@@ -248,8 +292,7 @@ class Stats:
         yield from self._named.values()
         for topics in (self._puts, *self._gets.values()):
             for queues in topics.values():
-                queues.whole.set_sum(queues.values())
-                yield queues.whole
+                yield queues.add_up()
                 yield from queues.values()
 
     def _turn_day(self) -> None:
@@ -314,6 +357,27 @@ class Stats:
                 return self._broker_get if self.get_total else None
         return self._named.get((name, key))
 
+    def list_puts(self) -> list[tuple[str, QueueSeries]]:
+        """List the topics with messages, and what was put into each."""
+        return list(self._puts.items())
+
+    def list_named(self, name: str) -> list[tuple[str, Series]]:
+        """List the counters of a name that are kept by key."""
+        return [(key, series) for (its_name, key), series in self._named.items() if its_name == name]
+
+    def list_gets(self) -> list[tuple[str, str, QueueSeries]]:
+        """List groups and topics, and what each group got from each topic."""
+        return [(group, topic, queues) for group, topics in self._gets.items() for topic, queues in topics.items()]
+
+    def find_gets(self, group: str, topic: str) -> QueueSeries | None:
+        """Return what a group got from a topic; None if nothing."""
+        return self._gets.get(group, {}).get(topic)
+
+    def find_broker_rate(self, name: str) -> float:
+        """Return how many messages per second of all topics were put or got in the last minute."""
+        series = self._broker_put if name == "BROKER_PUT_NUMS" else self._broker_get
+        return series.sum_up(MINUTE, Column.COUNT).tps
+
     def get_tps(self, group: str, topic: str) -> float:
         """Return how many messages per second a group got from a topic in the last minute."""
         queues = self._gets.get(group, {}).get(topic)
@@ -323,11 +387,11 @@ class Stats:
 _LATENCY: Final = "GROUP_GET_LATENCY"
 
 
-def _whole(queues: _Queues | None) -> Series | None:
+def _whole(queues: QueueSeries | None) -> Series | None:
     return None if queues is None else queues.whole
 
 
-def _part(queues: _Queues | None, number: str) -> Series | None:
+def _part(queues: QueueSeries | None, number: str) -> Series | None:
     queue_id = read_digits(number)
     return None if queues is None or queue_id is None else queues.get(queue_id)
 

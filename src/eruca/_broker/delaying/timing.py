@@ -68,6 +68,17 @@ _ROLLED_FROM = TIMER_ROLLED_FROM.encode()
 _TIME_DIGITS_MAX = 18
 
 
+@dataclass(frozen=True, slots=True)
+class TimerFacts:
+    """What the timer has to do."""
+
+    # Messages that are not delivered yet, and those that were not even read.
+    pending: int
+    unread: int
+    # How long ago the next delivery was due.
+    late_ms: int
+
+
 @dataclass(eq=False)
 class Timing:
     """Delivers due messages while the broker is a master."""
@@ -198,6 +209,16 @@ class Timing:
     def pending(self) -> int:
         """Return the number of pending messages, including cancelled ones that are not due yet."""
         return self._wheel.pending
+
+    def describe(self) -> TimerFacts:
+        """Return what there is to do."""
+        queue = self._find_queue()
+        due_ms = self._wheel.next_due_ms
+        return TimerFacts(
+            pending=self._wheel.pending,
+            unread=0 if queue is None else max(0, queue.max_offset - self._read_offset),
+            late_ms=0 if due_ms is None else max(0, self._clock.now_ms() - due_ms),
+        )
 
     # -- the timer ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from eruca._broker.groups.clientids import ClientIds
 from eruca._ground.clock import Clock
 from eruca._ground.limits import HEARTBEATS_BYTES_MAX
 from eruca._net.budget import Account
@@ -59,6 +60,8 @@ class Member:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     # Estimated memory in bytes.
     weight: int = 0
+    # The account of its heartbeat; None without accounts.
+    account: str | None = None
 
 
 @dataclass(slots=True)
@@ -197,6 +200,7 @@ class Clients:
         self.consumers: dict[str, ConsumerGroup] = {}
         self._joined: dict[Link, _Joined] = {}
         self._producers_by_id: dict[str, dict[tuple[str, Link], Member]] = {}
+        self._ids = ClientIds(clock)
         self._gathering = Gathering(self._settle)
         self.account = Account("heartbeats", heartbeats_bytes_max, "maxHeartbeatBytes")
         self._reported: dict[str, tuple[str, ...]] = {}
@@ -207,13 +211,15 @@ class Clients:
     # -- joining -----------------------------------------------------------------------------------------------------
 
     def register_producer(self, group: str, link: Link, client_id: str, language: Language, version: int) -> None:
-        """Record a heartbeat of a producer."""
-        members = self.producers.setdefault(group, {})
-        known = members.get(link)
+        """Record a heartbeat of a producer. Raises RequestRefused if its client id is that of another account."""
+        known = self.producers.get(group, {}).get(link)
         if known is None:
+            account = link.account
+            self._ids.claim(client_id, account)
             weight = _MEMBER_BYTES + len(group) + len(client_id)
-            member = Member(link, client_id, language, version, self._clock.monotonic(), weight=weight)
-            members[link] = member
+            now = self._clock.monotonic()
+            member = Member(link, client_id, language, version, now, weight=weight, account=account)
+            self.producers.setdefault(group, {})[link] = member
             self._producers_by_id.setdefault(client_id, {})[group, link] = member
             self._joined.setdefault(link, _Joined()).producers[group] = None
             self.account.add(link, weight)
@@ -338,6 +344,7 @@ class Clients:
         del same[group, link]
         if not same:
             del self._producers_by_id[member.client_id]
+        self._ids.release(member.client_id, member.account)
         return member.weight
 
     def _drop_consumer(self, name: str, link: Link) -> int:

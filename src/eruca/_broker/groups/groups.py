@@ -48,6 +48,9 @@ class Groups:
         self._bytes = sum(map(_weigh, self._groups))
         self._room = TableRoom("groups", options, "groups_max", self._measure, log)
 
+    def __len__(self) -> int:
+        return len(self._groups)
+
     def get(self, group: str) -> GroupConfig | None:
         """Return the settings of a group; an unknown one is created if the rules allow it."""
         found = self._groups.get(group)

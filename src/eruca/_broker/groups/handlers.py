@@ -104,10 +104,12 @@ class ClientHandlers:
         command, link, name = request.command, request.link, producer.group_name
         try:
             check_label("producer group", name)
+            if link.is_open:
+                self._clients.register_producer(name, link, data.client_id, command.language, command.version)
         except InvalidName as error:
             return str(error)
-        if link.is_open:
-            self._clients.register_producer(name, link, data.client_id, command.language, command.version)
+        except RequestRefused as error:
+            return error.remark
         return ""
 
     def unregister(self, request: Request) -> Reply:

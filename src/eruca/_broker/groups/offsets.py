@@ -97,6 +97,14 @@ class Offsets:
             for group in list(groups):
                 yield topic, group
 
+    def count_pairs(self) -> int:
+        """Count the pairs of topic and group with an offset."""
+        return sum(map(len, self._topics.values()))
+
+    def has(self, group: str, topic: str) -> bool:
+        """Whether a group has offsets in a topic."""
+        return group in self._topics.get(topic, ())
+
     def topics_of(self, group: str) -> list[str]:
         """List the topics a group has offsets in."""
         return [topic for topic, groups in self._topics.items() if group in groups]

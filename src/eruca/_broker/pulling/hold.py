@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from time import perf_counter
+
+import msgspec
 
 from eruca._broker.options import LiveOptions
 from eruca._ground.limits import (
@@ -30,9 +31,12 @@ from eruca._wire.frame import Command
 Resume = Callable[["Hold", bool], None]
 
 
-@dataclass(slots=True, eq=False)
-class Hold:
-    """One parked pull."""
+class Hold(msgspec.Struct, eq=False, gc=False):
+    """One parked pull.
+
+    The garbage collector does not know it: that looks at all objects it knows at once, and of these there may be very
+    many. It is not needed: a pull leaves the tables below when it is answered or its connection closes.
+    """
 
     link: Link
     command: Command
@@ -88,6 +92,11 @@ class Holds:
     def weight(self) -> int:
         """Estimated memory of the parked pulls in bytes."""
         return self._weight
+
+    @property
+    def waking(self) -> int:
+        """The number of pulls that are about to be answered."""
+        return len(self._ready)
 
     def has_room(self, link: Link, weight: int = HOLD_BYTES) -> bool:
         """Whether one more pull of a connection may be parked. If not, the client is to be answered at once."""

@@ -201,7 +201,14 @@ class PullHandlers:
         if code == ResponseCode.PULL_OFFSET_MOVED and self._standing.writable:
             self._tell_offset_moved(header, result)
         if result.slices:
-            self._stats.on_get(header.consumer_group, header.topic, result.count, result.size, header.queue_id)
+            self._stats.on_get(
+                header.consumer_group,
+                header.topic,
+                result.count,
+                result.size,
+                header.queue_id,
+                next_offset=result.next_offset,
+            )
         else:
             self._stats.on_miss()
         suggested = self._suggest(header, group, result) if options.slave_read else MASTER_ID

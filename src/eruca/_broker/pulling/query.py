@@ -71,7 +71,7 @@ class QueryHandlers:
     def view_message(self, request: Request) -> Reply:
         """Return the record that starts at a position of the log."""
         position: int = request.header.offset
-        record = self._store.reader.view_record(position)
+        record = self._store.reader.view_message(position)
         if record is None:
             refuse(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}")
         return Reply(body=bytes(record))

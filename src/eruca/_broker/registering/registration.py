@@ -72,6 +72,8 @@ class Registration:
         self._rejections = Reporter(log)
         # Name servers that did not respond the last time; a slave without a master asks them every second.
         self._silent: set[str] = set()
+        # Those that accepted the last registration.
+        self._accepting: set[str] = set()
         self._repeating = Repeating(
             "registering with name servers",
             self.register_all,
@@ -120,6 +122,7 @@ class Registration:
         await self._repeating.stop()
         await asyncio.gather(*[teller.stop() for teller in self._tellers.values()])
         self._tellers.clear()
+        self._accepting.clear()
         await asyncio.gather(*[self._unregister(address) for address in self.nameservers.addresses])
 
     async def _register(self, address: str) -> bool:
@@ -128,7 +131,13 @@ class Registration:
         if told is not None and told.eruca_known == "":
             # It does not have what it had confirmed: it was restarted, or dropped this broker.
             told = await self._tell(address, None)
+        (self._accepting.discard if told is None else self._accepting.add)(address)
         return told is not None
+
+    @property
+    def accepted(self) -> list[str]:
+        """The name servers that accepted the last registration."""
+        return [address for address in self.nameservers.addresses if address in self._accepting]
 
     async def _tell(self, address: str, base: _Told | None) -> RegisterBrokerAnswerHeader | None:
         """Register with all topics, or with those changed since `base`; return None if it was not accepted."""

@@ -161,6 +161,11 @@ class FailoverDriver:
         return self._machine
 
     @property
+    def is_out_of_reach(self) -> bool:
+        """Whether etcd did not answer the last time."""
+        return self._is_out_of_reach
+
+    @property
     def phase(self) -> Phase:
         """The current phase of this member."""
         return self.machine.phase

@@ -20,6 +20,7 @@ from eruca._wire.properties import (
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
+    TRAN_PREPARED_QUEUE_OFFSET,
     encode_properties,
     parse_properties,
 )
@@ -104,6 +105,8 @@ def map_timer(message: Record, due_ms: int) -> None:
 def map_half(message: Record) -> None:
     """Redirect a message to the half topic until its transaction is decided."""
     properties = parse_properties(message.properties)
+    # It names the half that a copy was made from. Brokers write it; of a producer it would decide the half of another.
+    properties.pop(TRAN_PREPARED_QUEUE_OFFSET, None)
     properties[REAL_TOPIC] = message.topic
     properties[REAL_QID] = str(message.queue_id)
     message.properties = encode_properties(properties)

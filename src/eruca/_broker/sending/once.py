@@ -3,8 +3,9 @@
 Each message of such a sink has a mark that identifies the row and the query (`wire.once`). A sender sends the rows of
 a partition to a queue in the order of their sequence, and the next ones only after the previous ones were acknowledged.
 So the highest stored sequence is enough: any message not above it is already stored, so it is dropped and acknowledged.
-A batch starts when the previous one is complete, so messages of a batch older than the newest are dropped too, and
-nothing about older batches has to be remembered.
+A batch starts when the previous one is complete, so messages of a batch older than the newest in their topic are
+dropped too, and nothing about older batches has to be remembered. Each topic has its own newest batch: the readers of a
+topic know its marks, and may be allowed to publish to another.
 
 For a producer, the query is the producer, and a partition is one of its lanes: a lane carries one request at a time
 (`client.produce.once`). Producers come and go more often than queries, so they have a shelf of their own: however many
@@ -57,17 +58,19 @@ _UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
 # What a slave reads of the log per turn: a few milliseconds of event loop time.
 _TURN_BYTES: Final = 4 * 1024 * 1024
 
-# Topic, queue and partition.
-_PlaceKey: TypeAlias = tuple[str, int, int]
+# Queue and partition.
+_PlaceKey: TypeAlias = tuple[int, int]
 
 
 class OnceQuery(JsonBody):
-    """What is remembered of a query: its newest batch, and the highest sequence by topic and `queue:partition`.
+    """What is remembered of a query: its newest batch, and the highest sequence, by topic and `queue:partition`.
 
     Islands are sequences stored above it, each with its first and last.
     """
 
+    #: The newest of all batches; in older tables that of every topic.
     batch: int = kept(0)
+    batches: dict[str, int] = kept_dict()
     islands: dict[str, dict[str, list[tuple[int, int]]]] = kept_dict()
     places: dict[str, dict[str, int]] = kept_dict()
 
@@ -81,8 +84,8 @@ class OnceTable(JsonBody):
     queries: dict[str, OnceQuery] = kept_dict()
 
 
-class _Query:
-    """The newest batch of a query, and the highest sequence by topic, queue and partition."""
+class _Progress:
+    """The newest batch of a query in a topic, and the highest sequence by queue and partition."""
 
     __slots__ = ("batch", "islands", "places")
 
@@ -92,11 +95,24 @@ class _Query:
         # Sequences stored above the highest one without a gap before it.
         self.islands: dict[_PlaceKey, list[tuple[int, int]]] = {}
 
-    def begin(self, batch: int) -> None:
-        """Start a newer batch."""
-        self.batch = batch
-        self.places = {}
-        self.islands = {}
+
+class _Query:
+    """What is stored of a query, by topic, and the number of its places."""
+
+    __slots__ = ("count", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, _Progress] = {}
+        self.count = 0
+
+    def get_progress(self, topic: str, batch: int) -> _Progress:
+        """Return that of a topic, which begins anew with a newer batch."""
+        progress = self.topics.get(topic)
+        if progress is None or batch > progress.batch:
+            if progress is not None:
+                self.count -= len(progress.places)
+            progress = self.topics[topic] = _Progress(batch)
+        return progress
 
 
 class _Shelf:
@@ -113,7 +129,7 @@ class _Shelf:
         queries = self.queries
         while (self.count > ONCE_PLACES_MAX or len(queries) > ONCE_QUERIES_MAX) and len(queries) > 1:
             name = next(iter(queries))
-            self.count -= len(queries.pop(name).places)
+            self.count -= queries.pop(name).count
             # Producers are never announced as gone, so forgetting one is nothing to worry about.
             level = logging.DEBUG if name.startswith(PRODUCER_PREFIX) else logging.WARNING
             log.log(level, "dropping the record of what %s has stored: there are too many", name)
@@ -161,26 +177,27 @@ class Once:
     def _find_shelf(self, name: str) -> _Shelf:
         return self._producers if name.startswith(PRODUCER_PREFIX) else self._queries
 
-    def _find(self, mark: OnceMark) -> _Query | None:
-        return self._find_shelf(mark.query).queries.get(mark.query)
+    def _find(self, topic: str, mark: OnceMark) -> _Progress | None:
+        query = self._find_shelf(mark.query).queries.get(mark.query)
+        return None if query is None else query.topics.get(topic)
 
     # -- for senders -------------------------------------------------------------------------------------------------
 
     def find_stored(self, topic: str, queue_id: int, mark: OnceMark) -> int:
         """Return the sequence up to which a queue has all messages of a mark's batch and partition; -1 for none."""
-        query = self._find(mark)
-        if query is None or mark.batch > query.batch:
+        progress = self._find(topic, mark)
+        if progress is None or mark.batch > progress.batch:
             return -1
-        if mark.batch < query.batch:
+        if mark.batch < progress.batch:
             return _ALL
-        return query.places.get((topic, queue_id, mark.partition), -1)
+        return progress.places.get((queue_id, mark.partition), -1)
 
     def find_islands(self, topic: str, queue_id: int, mark: OnceMark) -> Sequence[tuple[int, int]]:
         """Return what a queue has above that, as first and last sequence of each island."""
-        query = self._find(mark)
-        if query is None or mark.batch != query.batch:
+        progress = self._find(topic, mark)
+        if progress is None or mark.batch != progress.batch:
             return ()
-        return query.islands.get((topic, queue_id, mark.partition), ())
+        return progress.islands.get((queue_id, mark.partition), ())
 
     def has(self, topic: str, queue_id: int, mark: OnceMark) -> bool:
         """Whether a message is already stored."""
@@ -193,10 +210,11 @@ class Once:
 
     def check_room(self, topic: str, queue_id: int, mark: OnceMark) -> None:
         """Raise StoreFull if one query alone would exceed the number of places that can be remembered."""
-        query = self._find(mark)
-        if query is None or mark.batch > query.batch or len(query.places) < ONCE_PLACES_MAX:
+        query = self._find_shelf(mark.query).queries.get(mark.query)
+        if query is None or query.count < ONCE_PLACES_MAX:
             return
-        if (topic, queue_id, mark.partition) not in query.places:
+        progress = query.topics.get(topic)
+        if progress is None or (mark.batch <= progress.batch and (queue_id, mark.partition) not in progress.places):
             raise StoreFull(
                 f"query {mark.query} writes from too many partitions to too many queues: at most"
                 f" {ONCE_PLACES_MAX} pairs are remembered",
@@ -206,26 +224,25 @@ class Once:
     def note(self, topic: str, queue_id: int, mark: OnceMark) -> None:
         """Note a stored message, and that all earlier ones of its batch and partition in the queue are stored."""
         shelf = self._find_shelf(mark.query)
-        query = shelf.queries.pop(mark.query, None)
-        if query is None:
-            query = _Query(mark.batch)
-        elif mark.batch > query.batch:
-            shelf.count -= len(query.places)
-            query.begin(mark.batch)
         # The most recently used query is at the end.
+        query = shelf.queries.pop(mark.query) if mark.query in shelf.queries else _Query()
         shelf.queries[mark.query] = query
-        if mark.batch < query.batch:
+        shelf.count -= query.count
+        progress = query.get_progress(topic, mark.batch)
+        shelf.count += query.count
+        if mark.batch < progress.batch:
             return
-        place = (topic, queue_id, mark.partition)
-        before = query.places.get(place)
+        place = (queue_id, mark.partition)
+        before = progress.places.get(place)
         if before is None:
             shelf.count += 1
+            query.count += 1
         elif before >= mark.sequence:
             return
-        query.places[place] = mark.sequence
-        islands = query.islands.pop(place, None)
+        progress.places[place] = mark.sequence
+        islands = progress.islands.pop(place, None)
         if islands is not None and islands[-1][1] > mark.sequence:
-            query.islands[place] = [island for island in islands if island[1] > mark.sequence]
+            progress.islands[place] = [island for island in islands if island[1] > mark.sequence]
         self._changed = True
         if shelf.count > ONCE_PLACES_MAX or len(shelf.queries) > ONCE_QUERIES_MAX:
             shelf.forget_oldest()
@@ -235,9 +252,9 @@ class Once:
         if self.has(topic, queue_id, mark):
             return
         self.note(topic, queue_id, mark._replace(sequence=-1))
-        islands = (
-            self._find_shelf(mark.query).queries[mark.query].islands.setdefault((topic, queue_id, mark.partition), [])
-        )
+        progress = self._find(topic, mark)
+        assert progress is not None
+        islands = progress.islands.setdefault((queue_id, mark.partition), [])
         place = bisect_right(islands, (mark.sequence, _ALL))
         if place and islands[place - 1][1] == mark.sequence - 1:
             islands[place - 1] = islands[place - 1][0], mark.sequence
@@ -301,11 +318,12 @@ class Once:
         """Return the current table."""
         queries: dict[str, OnceQuery] = {}
         for name, query in (*self._queries.queries.items(), *self._producers.queries.items()):
-            table = queries[name] = OnceQuery(batch=query.batch)
-            for (topic, queue_id, partition), sequence in query.places.items():
-                table.places.setdefault(topic, {})[f"{queue_id}:{partition}"] = sequence
-            for (topic, queue_id, partition), islands in query.islands.items():
-                table.islands.setdefault(topic, {})[f"{queue_id}:{partition}"] = list(islands)
+            table = queries[name] = OnceQuery(batch=max([one.batch for one in query.topics.values()]))
+            for topic, one in query.topics.items():
+                table.batches[topic] = one.batch
+                table.places[topic] = {_write_place(place): sequence for place, sequence in one.places.items()}
+                if one.islands:
+                    table.islands[topic] = {_write_place(place): list(found) for place, found in one.islands.items()}
         position = self._end
         if not queries:
             position = min(position, self._store.flusher.flushed)
@@ -315,12 +333,14 @@ class Once:
         """Restore the state from a table."""
         for name, kept_query in table.queries.items():
             shelf = self._find_shelf(name)
-            query = shelf.queries[name] = _Query(kept_query.batch)
+            query = shelf.queries[name] = _Query()
             for topic, places in kept_query.places.items():
-                query.places |= {_read_place(topic, place): sequence for place, sequence in places.items()}
-            for topic, found in kept_query.islands.items():
-                query.islands |= {_read_place(topic, place): list(islands) for place, islands in found.items()}
-            shelf.count += len(query.places)
+                progress = query.get_progress(topic, kept_query.batches.get(topic, kept_query.batch))
+                progress.places = {_read_place(place): sequence for place, sequence in places.items()}
+                found = kept_query.islands.get(topic, {})
+                progress.islands = {_read_place(place): list(islands) for place, islands in found.items()}
+                query.count += len(places)
+            shelf.count += query.count
         self._saved_position = table.position
 
     # -- on a slave ---------------------------------------------------------------------------------------------------
@@ -401,9 +421,13 @@ class Once:
         return True
 
 
-def _read_place(topic: str, place: str) -> _PlaceKey:
-    queue_id, _, partition = place.partition(":")
-    return topic, int(queue_id), int(partition)
+def _write_place(place: _PlaceKey) -> str:
+    return f"{place[0]}:{place[1]}"
+
+
+def _read_place(text: str) -> _PlaceKey:
+    queue_id, _, partition = text.partition(":")
+    return int(queue_id), int(partition)
 
 
 def load_once(store: MessageStore, saver: TableSaver) -> Once:

@@ -11,7 +11,7 @@ from eruca._broker.options import LiveOptions
 from eruca._broker.refusals import FAQ, refuse
 from eruca._broker.replication.acknowledging import Acknowledgement
 from eruca._broker.sending.mapping import DelayLevels
-from eruca._broker.sending.stored import copy_message, read_message
+from eruca._broker.sending.stored import copy_message, find_message
 from eruca._broker.standing import Standing
 from eruca._broker.topics import Topics
 from eruca._net.handlers import HandlerTable, Reply, Request, Result
@@ -65,7 +65,7 @@ class SendBackHandlers:
         if group.retry_queue_nums <= 0:
             return Reply()  # retries are disabled for the group: the message is dropped
         self._check_retry_topic(header, group)
-        found = read_message(self._store, header.offset)
+        found = find_message(self._store, header.offset)
         if found is None:
             refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         times_max = group.retry_max_times
@@ -100,7 +100,11 @@ class SendBackHandlers:
     def _build(self, header: SendBackHeader, group: GroupConfig, found: Record, times_max: int) -> Record:
         """Build the copy to store: in the dead letter topic, or in the delay topic on its way to the retry topic."""
         properties = parse_properties(found.properties)
-        properties.setdefault(RETRY_TOPIC, found.topic)
+        if found.topic.startswith(RETRY_PREFIX):
+            properties.setdefault(RETRY_TOPIC, found.topic)
+        else:
+            # Consumers take it for the topic of the message; its sender could have named another.
+            properties[RETRY_TOPIC] = found.topic
         properties.setdefault(ORIGIN_MESSAGE_ID, encode_offset_id(found.store_host, found.position))
         properties[WAIT] = "false"
         is_dead = found.reconsume_times >= times_max or header.delay_level < 0

@@ -16,13 +16,19 @@ _REAL_TOPIC: Final = REAL_TOPIC.encode()
 
 
 def read_message(store: MessageStore, position: int) -> Record | None:
-    """Return the message at a commit log position, or None if there is none or it is damaged.
+    """Return the message at a position of the commit log, or None if there is none or it is damaged.
 
     The CRC of the body is checked, because the copy gets a new one, which would hide damage.
     """
-    if position < 0:
-        return None
-    view = store.reader.view_record(position)
+    return _decode(store.reader.view_record(position) if position >= 0 else None)
+
+
+def find_message(store: MessageStore, position: int) -> Record | None:
+    """Return the message at a position that a peer named: not what looks like a record inside another one."""
+    return _decode(store.reader.view_message(position))
+
+
+def _decode(view: memoryview | None) -> Record | None:
     if view is None:
         return None
     try:
@@ -35,7 +41,7 @@ def read_topic(store: MessageStore, position: int) -> str | None:
     """Return the topic of the message at a commit log position, as its readers know it; None if there is none."""
     # A handler may look into a transient buffer, so what is in it counts.
     store.commit()
-    view = store.reader.view_record(position) if position >= 0 else None
+    view = store.reader.view_message(position)
     if view is None:
         return None
     try:

@@ -43,6 +43,7 @@ from eruca._core.transactions import (
 from eruca._ground.digits import read_digits
 from eruca._ground.repeating import Repeating
 from eruca._net.guards import Reporter
+from eruca._net.link import Link
 from eruca._store.messagestore import MessageStore
 from eruca._store.queues.consumequeue import FILLER_SIZE
 from eruca._store.reading.slices import ReadBounds, ReadStatus
@@ -81,8 +82,9 @@ class CheckBackService:
         saver: TableSaver,
         steady: SteadyTime,
         decisions: Decisions,
+        may_publish: Callable[[Link, str], bool],
     ) -> None:
-        """`sync` syncs the store to disk."""
+        """`sync` syncs the store to disk; `may_publish` tells whether a client may publish to a topic."""
         self._options = options
         self._standing = standing
         self._store = store
@@ -94,6 +96,7 @@ class CheckBackService:
         self._saver = saver
         self._steady = steady
         self._decisions = decisions
+        self._may_publish = may_publish
         given = options.now
         self._repeating = Repeating(
             "checking half messages", self.run_pass, lambda: given.transaction_check_interval_ms / 1000
@@ -102,6 +105,10 @@ class CheckBackService:
         self._reporter = Reporter(log)
         # The half that is being decided; read once, used by the actions.
         self._message: Record | None = None
+        #: Halves of the last pass whose group had no connected producer, and those given up since the start.
+        self.orphans = 0
+        self.given_up = 0
+        self._orphans = 0
 
     def start(self) -> None:
         """Start; does nothing on a slave. Must run before the first message arrives."""
@@ -131,7 +138,7 @@ class CheckBackService:
         )
         begin = (self._find_start(HALF_TOPIC), self._find_start(OP_HALF_TOPIC))
         action = machine.handle(PassStarted(*begin, self._store.log.tail), steady.now_ms())
-        steps = 0
+        steps = self._orphans = 0
         while not isinstance(action, Finish):
             steps += 1
             # Only between two halves: a decision that arrives while a half is being processed would be missed.
@@ -139,12 +146,18 @@ class CheckBackService:
                 steps = 0
                 await asyncio.sleep(0)
             action = machine.handle(self._do(action), steady.now_ms())
+        self.orphans = self._orphans
         # Otherwise a power loss could leave the progress past a half whose copy is lost, and it would stay unchecked.
         if (action.half_offset, action.op_offset) != begin and await self._sync():
             offsets.put(PROGRESS_GROUP, HALF_TOPIC, HALF_QUEUE, action.half_offset)
             offsets.put(PROGRESS_GROUP, OP_HALF_TOPIC, HALF_QUEUE, action.op_offset)
             # Not with the next save of offsets: a crash before that would cause the same halves to be checked twice.
             self._saver.mark("offsets")
+
+    def count_halves(self) -> int:
+        """Count the halves from the first undecided one on; some of them may be decided."""
+        queue = self._store.queues.get(HALF_TOPIC, HALF_QUEUE)
+        return 0 if queue is None else max(0, queue.max_offset - self._find_start(HALF_TOPIC))
 
     def _correct(self, topic: str) -> None:
         """Move the progress back to the end of its queue: a crash may have cost the queue its last entries.
@@ -236,6 +249,7 @@ class CheckBackService:
     def _give_up(self, message: Record) -> None:
         self._topics.create_internal(MAX_CHECK_TOPIC, 1)
         self._append(copy_message(message, MAX_CHECK_TOPIC, 0))
+        self.given_up += 1
         log.error(
             "the half message %s of group %s was undecided for too long and was moved to %s",
             encode_offset_id(message.store_host, message.position),
@@ -245,10 +259,13 @@ class CheckBackService:
 
     def _ask(self, found: Record, copy: Record) -> None:
         """Ask a producer of the group; the response will name the copy."""
-        group = copy.get_property(PGROUP) or ""
-        producer = self._choose_producer(group)
+        group, topic = copy.get_property(PGROUP) or "", copy.get_property(REAL_TOPIC) or ""
+        producer = self._choose_producer(group, topic)
         if producer is None:
-            self._reporter.report(group, f"no producer of group {group} is connected to check a half message")
+            self._orphans += 1
+            self._reporter.report(
+                group, f"no producer of group {group} that may publish to {topic} is connected to check a half message"
+            )
             return
         unique_id = copy.get_property(UNIQ_KEY)
         header = CheckTransactionHeader(
@@ -261,9 +278,16 @@ class CheckBackService:
         body = encode_record(_as_sent(found, copy))
         producer.link.notify(make_request(RequestCode.CHECK_TRANSACTION_STATE, header, body))
 
-    def _choose_producer(self, group: str) -> Member | None:
-        """Choose a connected producer of the group, each in turn."""
-        members = [member for member in self._clients.producers.get(group, {}).values() if member.link.is_open]
+    def _choose_producer(self, group: str, topic: str) -> Member | None:
+        """Choose a connected producer of the group, each in turn.
+
+        Any account can call itself a producer of any group, but the question contains the whole message.
+        """
+        members = [
+            member
+            for member in self._clients.producers.get(group, {}).values()
+            if member.link.is_open and self._may_publish(member.link, topic)
+        ]
         if not members:
             return None
         self._turn += 1

@@ -10,7 +10,10 @@ from eruca._broker.standing import Standing
 from eruca._broker.transactions.halves import make_op
 from eruca._core.transactions import Half
 from eruca._ground.clock import Clock
+from eruca._observe.metrics import Histogram
 from eruca._store.messagestore import MessageStore
+from eruca._wire.properties import REAL_TOPIC
+from eruca._wire.record import Record
 from eruca.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -18,6 +21,11 @@ log = logging.getLogger(__name__)
 # Recent decisions are remembered to recognise a second decision for the same transaction (a slow response and the
 # response to a check). The op queue has them too, but would have to be searched.
 _REMEMBERED_MAX = 10_000
+# The names under which decisions are counted by topic.
+COMMITTED = "TRANSACTION_COMMIT_NUMS"
+ROLLED_BACK = "TRANSACTION_ROLLBACK_NUMS"
+# In seconds, as in RocketMQ 5.
+LATENCY_BOUNDS = (5.0, 60.0, 600.0, 3600.0, 43_200.0, 86_400.0)
 
 
 class Decisions:
@@ -32,6 +40,8 @@ class Decisions:
         self._decided: OrderedDict[int, None] = OrderedDict()
         # Committed halves whose op record could not be written yet, by root.
         self._unkept: dict[int, Half] = {}
+        #: How long decisions took, in seconds since the half was sent.
+        self.latency = Histogram(LATENCY_BOUNDS)
 
     def forget(self) -> None:
         """Forget all decisions; the log may have been replaced."""
@@ -52,6 +62,11 @@ class Decisions:
         """Write the op record, which alone marks a half as rolled back; if it raises StoreError, nothing is decided."""
         self._write_ops(half)
         self._remember(half)
+
+    def count(self, half: Record, name: str) -> None:
+        """Count a decision about a half, under the name of a counter."""
+        self._stats.add(name, half.get_property(REAL_TOPIC) or half.topic, 1)
+        self.latency.observe(max(0, self._clock.now_ms() - half.born_timestamp) / 1000)
 
     def keep(self) -> None:
         """Write the missing op records of committed halves. Without one, the producer is asked again."""

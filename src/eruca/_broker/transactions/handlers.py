@@ -12,9 +12,9 @@ from eruca._broker.administering.stats import Stats
 from eruca._broker.options import LiveOptions
 from eruca._broker.refusals import refuse, refuse_store_error
 from eruca._broker.replication.acknowledging import Acknowledgement
-from eruca._broker.sending.stored import read_message
+from eruca._broker.sending.stored import find_message
 from eruca._broker.standing import Standing
-from eruca._broker.transactions.decisions import Decisions
+from eruca._broker.transactions.decisions import COMMITTED, ROLLED_BACK, Decisions
 from eruca._broker.transactions.halves import make_committed, make_copy, read_half
 from eruca._net.handlers import HandlerTable, Reply, Request, Result
 from eruca._store.messagestore import MessageStore
@@ -73,11 +73,13 @@ class TransactionHandlers:
         elif header.decision == TRANSACTION_COMMIT:
             self._commit(message)
             self._decisions.note_committed(half)
+            self._decisions.count(message, COMMITTED)
         else:
             try:
                 self._decisions.roll_back(half)
             except StoreError as error:
                 raise refuse_store_error(error, self._store) from error
+            self._decisions.count(message, ROLLED_BACK)
         return self._acknowledge(request)
 
     def _acknowledge(self, request: Request) -> Result:
@@ -95,7 +97,7 @@ class TransactionHandlers:
         store = self._store
         # A decision often follows its half at once, which may still be in a transient buffer.
         store.commit()
-        message = read_message(store, header.position)
+        message = find_message(store, header.position)
         if message is None or message.topic != HALF_TOPIC or message.queue_id != HALF_QUEUE:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if message.get_property(PGROUP) != header.producer_group:
@@ -121,7 +123,7 @@ class TransactionHandlers:
     def resume(self, request: Request) -> Result:
         """Check a half again that was given up."""
         try:
-            message = read_message(self._store, decode_offset_id(request.header.message_id or "").position)
+            message = find_message(self._store, decode_offset_id(request.header.message_id or "").position)
         except WireError:
             message = None
         if message is None or message.topic not in (MAX_CHECK_TOPIC, HALF_TOPIC):

@@ -97,5 +97,5 @@ def explain_not_writable(route: Route) -> NoRoute:
     """Return the error for a topic that has brokers but no writable queue."""
     return NoRoute(
         f"topic {route.topic} has no queue that can be written to",
-        hint="its brokers are down (eruca cluster list shows them), or its permission forbids writing",
+        hint="its brokers are down (eruca cluster list), or its permission forbids writing (eruca topic show)",
     )

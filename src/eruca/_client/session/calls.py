@@ -47,9 +47,9 @@ from eruca.errors import ErucaError, NetError, RequestRefused, WireError
 _HINTS = {
     ResponseCode.SYSTEM_BUSY: "the broker is busy; try again in a moment",
     ResponseCode.SERVICE_NOT_AVAILABLE: "the broker's disk may be full, or it may be a slave; see its log",
-    ResponseCode.NO_PERMISSION: "the permissions of the broker, the topic or the account do not allow it",
-    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "the broker does not create groups automatically; set"
-    " autoCreateSubscriptionGroup=true on it",
+    ResponseCode.NO_PERMISSION: "the permissions of the broker, the topic or the account do not allow it: see eruca"
+    " topic show, eruca acl list",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "the broker does not create groups automatically: eruca group create",
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: "the broker cannot parse the subscription expression",
     ResponseCode.MESSAGE_ILLEGAL: "the message exceeds a limit of the broker",
 }
@@ -58,8 +58,9 @@ _ACCESS_HINTS = {
     "AclException: No accessKey": "set an account: access_key and secret_key of ClientOptions, ERUCA_ACCESS_KEY and"
     " ERUCA_SECRET_KEY, or --account of a command",
     "AclException: Check signature": "the access key or the secret key is wrong",
-    "AclException: No default permission": "the account needs it in topicPerms or groupPerms of plain_acl.yml",
-    "AclException: Need admin": "use an account with admin: true in plain_acl.yml",
+    "AclException: No default permission": "the account needs it: eruca acl update ACCOUNT --topic NAME=PUB|SUB"
+    " --group NAME=SUB, or topicPerms and groupPerms of plain_acl.yml",
+    "AclException: Need admin": "use an account with admin: true in plain_acl.yml; eruca acl list shows which have it",
 }
 
 log = logging.getLogger(__name__)

@@ -11,15 +11,16 @@ from eruca._client.session.routes import Routes
 from eruca._wire.bodies import ClusterInfo
 from eruca._wire.catalog import decode_answer
 from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.ext import Header
 from eruca._wire.frame import make_request
 from eruca._wire.headers import EmptyHeader
 from eruca._wire.ids import OffsetId
 from eruca.errors import NoRoute, RequestRefused
 
 
-async def ask_cluster(routes: Routes, code: RequestCode) -> object:
-    """Ask the name servers a question without parameters; return the typed body of the answer. Raises ErucaError."""
-    server, answer = await routes.ask_nameserver(lambda: make_request(code, EmptyHeader()))
+async def ask_cluster(routes: Routes, code: RequestCode, header: Header | None = None) -> object:
+    """Ask the name servers a question; return the typed body of the answer. Raises ErucaError."""
+    server, answer = await routes.ask_nameserver(lambda: make_request(code, header or EmptyHeader()))
     if answer.code != ResponseCode.SUCCESS:
         raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
     return decode_answer(code, answer)[1]

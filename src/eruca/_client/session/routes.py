@@ -287,10 +287,7 @@ class Routes:
 
     async def ask_nameserver(self, build: Callable[[], Command]) -> tuple[str, Command]:
         """Ask the name servers, starting with the one that answered last; returns the server and its answer."""
-        await self._nameservers.refresh()
-        addresses = list(self._nameservers.addresses)
-        if not addresses:
-            raise _explain_unnamed()
+        addresses = await self.list_nameservers()
         random.shuffle(addresses)
         addresses.sort(key=lambda address: address != self._current)
         failures = []
@@ -308,6 +305,14 @@ class Routes:
         raise NetError(
             f"no name server answers: {'; '.join(failures)}", hint="is one running? `eruca up` starts one on port 9876"
         )
+
+    async def list_nameservers(self) -> list[str]:
+        """Return the addresses of all name servers. Raises NetError if none is configured."""
+        await self._nameservers.refresh()
+        addresses = list(self._nameservers.addresses)
+        if not addresses:
+            raise _explain_unnamed()
+        return addresses
 
     def _keep(self, route: Route) -> Route:
         before = self._routes.get(route.topic)
@@ -327,6 +332,7 @@ class Routes:
     async def _explain_missing(self, topic: str) -> NoRoute:
         """Find out why a topic has no route, so that the error can say what to do about it."""
         hints = []
+        automatic = True
         server = self._current
         try:
             server, answer = await self.ask_nameserver(
@@ -338,13 +344,18 @@ class Routes:
             names = None
         if names is not None:
             if not names:
-                hints.append("no broker is registered with it")
+                hints.append(f"no broker is registered with it: eruca broker -n {server} starts one")
             elif TEMPLATE_TOPIC not in names:
-                hints.append("its brokers do not create topics automatically: set autoCreateTopicEnable=true on one")
+                hints.append("its brokers do not create topics automatically")
+                automatic = False
             near = difflib.get_close_matches(topic, names[:_NAMES_COMPARED], _NAMES_SHOWN)
             if near:
                 hints.append(f"did you mean {' or '.join(near)}?")
-        hints.append(f"the first message to it creates it: eruca send -n {server} {topic} BODY")
+        create = f"eruca topic create -n {server} {topic}"
+        if automatic:
+            hints.append(f"the first message to it creates it: eruca send -n {server} {topic} BODY, or {create}")
+        else:
+            hints.append(f"{create} creates it")
         what = "has no route anymore" if topic in self._routes else "has no route"
         error = NoRoute(f"topic {topic} {what}: name server {server} does not know it", hint="; ".join(hints))
         # Without a broker, or with one that registered meanwhile, the next answer may differ.

@@ -35,13 +35,11 @@ Result = TypeVar("Result")
 
 
 class AsyncClient(Protocol):
-    """An async producer or consumer."""
-
-    options: ClientOptions
+    """An async producer, consumer or admin."""
 
     @property
-    def group(self) -> str:
-        """The group it belongs to."""
+    def options(self) -> ClientOptions:
+        """The options of its session."""
 
     async def start(self) -> None:
         """Start."""
@@ -55,7 +53,16 @@ class AsyncClient(Protocol):
         """Close, at the end of a `with` block."""
 
 
+class AsyncMember(AsyncClient, Protocol):
+    """An async producer or consumer."""
+
+    @property
+    def group(self) -> str:
+        """The group it belongs to."""
+
+
 Twin = TypeVar("Twin", bound=AsyncClient)
+Member = TypeVar("Member", bound=AsyncMember)
 
 
 class PlainClient(Generic[Twin]):
@@ -84,11 +91,6 @@ class PlainClient(Generic[Twin]):
     def options(self) -> ClientOptions:
         """The options of its session."""
         return self._twin.options
-
-    @property
-    def group(self) -> str:
-        """The group of the client."""
-        return self._twin.group
 
     def start(self) -> None:
         """Start the client; `with` does this."""
@@ -187,10 +189,19 @@ class PlainClient(Generic[Twin]):
             self._thread.spawn(work)
 
 
-class RunningClient(PlainClient[Twin]):
+class GroupClient(PlainClient[Member]):
+    """A plain client that belongs to a group."""
+
+    @property
+    def group(self) -> str:
+        """The group of the client."""
+        return self._twin.group
+
+
+class RunningClient(GroupClient[Member]):
     """A plain client that calls functions of the user, and so has `run`."""
 
-    def __init__(self, twin: Twin) -> None:
+    def __init__(self, twin: Member) -> None:
         super().__init__(twin)
         self._ended = threading.Event()
         # Threads currently in a function of the user.

@@ -1,6 +1,7 @@
 """`eruca.sync.Consumer`.
 
-Written by `make generate` from `eruca._client.push.consumer` and `eruca._client.sync.consuming`; do not edit.
+Written by `make generate` from `eruca._client.push.consumer` and
+`eruca._client.sync.consuming`; do not edit.
 """
 
 from __future__ import annotations

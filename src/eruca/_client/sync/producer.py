@@ -1,6 +1,7 @@
 """`eruca.sync.Producer`.
 
-Written by `make generate` from `eruca._client.produce.producer` and `eruca._client.sync.producing`; do not edit.
+Written by `make generate` from `eruca._client.produce.producer` and
+`eruca._client.sync.producing`; do not edit.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ from typing import Any
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.pending import PlainPendingSend
 from eruca._client.produce.producer import Producer as AsyncProducer
-from eruca._client.sync.base import PlainClient
+from eruca._client.sync.base import GroupClient
 from eruca._client.sync.room import Room
 from eruca._ground.durations import Duration, to_seconds
 from eruca.errors import SendFailed
 
 
-class PlainProducer(PlainClient[AsyncProducer]):
+class PlainProducer(GroupClient[AsyncProducer]):
     """Base of the generated producer.
 
     It may be used by many threads at the same time. `selector` and `hooks` are called in the loop of the plain clients:

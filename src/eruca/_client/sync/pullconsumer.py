@@ -1,6 +1,7 @@
 """`eruca.sync.PullConsumer`.
 
-Written by `make generate` from `eruca._client.pull.consumer` and `eruca._client.sync.pulling`; do not edit.
+Written by `make generate` from `eruca._client.pull.consumer` and
+`eruca._client.sync.pulling`; do not edit.
 """
 
 from __future__ import annotations

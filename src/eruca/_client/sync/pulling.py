@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from eruca._client.pull.consumer import PullConsumer as AsyncPullConsumer
 from eruca._client.session.calls import PullStatus
-from eruca._client.sync.base import Message, PlainClient
+from eruca._client.sync.base import GroupClient, Message, PlainClient
 from eruca._client.sync.loopthread import LoopThread
 from eruca._wire.bodies import MessageQueue
 
@@ -24,7 +24,7 @@ class PullResult:
     max_offset: int
 
 
-class PlainPullConsumer(PlainClient[AsyncPullConsumer]):
+class PlainPullConsumer(GroupClient[AsyncPullConsumer]):
     """Base of the generated pull consumer.
 
     One thread polls. A plain `Rebalance(on_change=...)` is called in a thread and may block; functions of `watch` are

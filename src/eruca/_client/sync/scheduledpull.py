@@ -1,6 +1,7 @@
 """`eruca.sync.ScheduledPull`.
 
-Written by `make generate` from `eruca._client.pull.scheduledpull` and `eruca._client.sync.scheduling`; do not edit.
+Written by `make generate` from `eruca._client.pull.scheduledpull` and
+`eruca._client.sync.scheduling`; do not edit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`eruca.sync.TransactionalProducer`.
 
-Written by `make generate` from `eruca._client.produce.transactions` and `eruca._client.sync.transacting`; do not edit.
+Written by `make generate` from `eruca._client.produce.transactions` and
+`eruca._client.sync.transacting`; do not edit.
 """
 
 from __future__ import annotations

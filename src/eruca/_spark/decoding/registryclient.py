@@ -43,7 +43,7 @@ _HEADERS: Final = {
     "Connection": "close",
 }
 # A compiled Protobuf file needs no compiler here. Registries that do not know this return the text, or an error.
-_SERIALIZED: Final = "?format=serialized"
+_COMPILED: Final = "?format=serialized"
 
 
 class RegistryClient:
@@ -89,8 +89,8 @@ class RegistryClient:
             raise BadBody(f"the registry has no schema {schema_id}")
         if found.get("schemaType") != PROTOBUF:
             return found
-        serialized = self._ask(path + _SERIALIZED, is_optional=True)
-        return found if serialized is None else serialized
+        descriptor = self._ask(path + _COMPILED, is_optional=True)
+        return found if descriptor is None else descriptor
 
     def _ask_version(self, subject: str, version: object) -> dict[str, Any]:
         found = self._ask(f"/subjects/{quote(subject, safe='')}/versions/{version}")

@@ -6,13 +6,13 @@ not judged: a message is lost only if it was acknowledged to a producer and no b
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
-from eruca._admin.transactions import UNDECIDED, list_transactions
 from eruca._ground.durations import Duration, to_seconds
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.archive.plan import make_store_reader
@@ -211,7 +211,7 @@ def count_transactions(transactions: Any) -> Any:
 def ask_transactions(session: Any, access: Access) -> Any:
     """Ask the brokers for undecided transactions."""
     with Cluster(access) as cluster:
-        found = cluster.run(list_transactions(cluster.admin, UNDECIDED))
+        found = cluster.run(cluster.admin.transactions.list(limit=sys.maxsize)).items
     rows = [
         (
             row.broker,

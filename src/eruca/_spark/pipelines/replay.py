@@ -197,9 +197,11 @@ def _keeps_marks(access: Access) -> bool:
     """Whether all brokers drop messages of a replay that they have already stored."""
 
     async def ask() -> bool:
-        for address in (await cluster.admin.list_masters()).values():
+        for address in (await cluster.admin.connection.list_masters()).values():
             try:
-                _, body = await cluster.admin.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
+                _, body = await cluster.admin.connection.ask(
+                    address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader()
+                )
             except RequestRefused:
                 return False  # Java brokers do this in their first seconds
             if not isinstance(body, KVTable) or ONCE_KEY not in body.table:

@@ -6,13 +6,15 @@ Messages are read once, into a small table of counts (`make_histogram`); the oth
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
-from eruca._admin.lag import read_lag, sum_lag
+from eruca._admin.lag import sum_lag
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.charts import write_report
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
@@ -179,9 +181,15 @@ def _collect_traffic(histogram: Any, summary: JobSummary) -> dict[str, Table]:
 def collect_lag(access: Access, topics: Sequence[str] = ()) -> Table:
     """Return the current lag, one row for each group and topic."""
     with Cluster(access) as cluster:
-        rows = sum_lag(cluster.run(read_lag(cluster.admin, topics=topics)))
+        rows = sum_lag(cluster.run(cluster.admin.offsets.lag(topics=topics, limit=sys.maxsize)).items)
     return [
-        {"group": row.group, "topic": row.topic, "queues": row.queues, "behind": row.behind, "behindMs": row.behind_ms}
+        {
+            "group": row.group,
+            "topic": row.topic,
+            "queues": row.queues,
+            "behind": row.lag,
+            "behindMs": round((row.lag_time or timedelta()) / timedelta(milliseconds=1)),
+        }
         for row in rows
     ]
 

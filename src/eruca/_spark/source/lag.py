@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from eruca._admin.lag import find_stored_at
+from eruca._admin.waiting import find_next
 from eruca._ground.times import from_epoch_ms
 from eruca._spark.cluster import Access, Cluster, read_access
 from eruca._spark.offsets import Offsets, decode_offsets, sum_behind
@@ -197,7 +197,7 @@ def _ask(
             ends = cluster.find_ends(sorted(offsets))
             since = cluster.ask_each(
                 [queue for queue in offsets if ends[queue] > offsets[queue]],
-                lambda _, queue: find_stored_at(cluster.admin, queue, offsets[queue]),
+                lambda _, queue: _find_stored_at(cluster, queue, offsets[queue]),
             )
             return _sum_up(offsets, ends, since, int(time.time() * 1000))
         except ErucaError as error:
@@ -206,6 +206,12 @@ def _ask(
         TopicLag(topic=topic, messages=messages, seconds=None if messages else 0.0)
         for topic, messages in sum_behind(offsets, reported).items()
     ]
+
+
+async def _find_stored_at(cluster: Cluster, queue: MessageQueue, offset: int) -> int | None:
+    """Return when the first message from an offset on was stored; None if there is none."""
+    message = await find_next(cluster.admin.connection, queue, offset)
+    return None if message is None else message.record.store_timestamp
 
 
 def _sum_up(offsets: Offsets, ends: Offsets, since: Mapping[MessageQueue, int | None], now_ms: int) -> list[TopicLag]:

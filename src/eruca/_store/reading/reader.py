@@ -54,6 +54,20 @@ class Reader:
             return None
         return self._log.view_record(position)
 
+    def view_message(self, position: int) -> memoryview | None:
+        """The message at a position that a peer named, or None when no queue has one there.
+
+        A peer chooses what is in bodies: bytes that look like a record of another topic, or like one that goes on into
+        the messages behind it.
+        """
+        record = self.view_record(position) if position >= 0 else None
+        found = None if record is None else inspect_record(record, 0, len(record), False)
+        if type(found) is not RecordView:
+            return None
+        queue = self._queues.get(found.topic.decode("utf-8", "replace"), found.queue_id)
+        entry = None if queue is None else queue.entry(found.queue_offset)
+        return record if entry is not None and (entry.position, entry.size) == (position, found.size) else None
+
     def find_by_key(
         self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int = 64
     ) -> list[tuple[int, memoryview]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from eruca._wire.bodies.clients import (
+    AccountInfo,
+    AccountList,
     CheckClientBody,
     Connection,
     ConsumeDirectlyResult,
@@ -91,6 +93,8 @@ from eruca._wire.bodies.topics import (
 )
 
 __all__ = [
+    "AccountInfo",
+    "AccountList",
     "BodyError",
     "BrokerData",
     "BrokerStatsData",

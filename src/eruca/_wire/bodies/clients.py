@@ -262,6 +262,25 @@ def encode_reset_offsets(body: ResetOffsetBody, *, as_list: bool = False) -> byt
     )
 
 
+class AccountInfo(JsonBody, kw_only=True):
+    """One account as tools see it. It has no field for the secret, which Java's broker sends (54): it is not read."""
+
+    access_key: str
+    admin: bool = kept(False)
+    default_group_perm: str | None = None
+    default_topic_perm: str | None = None
+    group_perms: list[str] | None = None
+    topic_perms: list[str] | None = None
+    white_remote_address: str | None = None
+
+
+class AccountList(JsonBody, kw_only=True):
+    """The accounts of a broker, and the addresses that need none (answer to 90103, and to 54 of Java's)."""
+
+    global_white_addrs: list[str] = kept_list()
+    plain_access_configs: list[AccountInfo] = kept_list()
+
+
 class ConsumeResult(_NamedLikeJava):
     """The result of consuming a message directly."""
 

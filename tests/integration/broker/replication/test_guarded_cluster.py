@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from eruca._admin import replication
-from eruca._admin.session import Admin
 from eruca._broker.options import BrokerRole
 from eruca._client.options import ClientOptions
 from eruca._filterserver.app import FilterServer
@@ -23,6 +21,7 @@ from eruca._wire.frame import make_request
 from eruca._wire.headers import RegisterBrokerHeader
 from eruca._wire.names import MASTER, SLAVE
 from eruca._wire.signature import Credentials
+from eruca.admin import Admin
 from eruca.errors import ErucaError
 from tests.accounts import ADMIN, describe
 from tests.integration.broker.replication.keys import MEMBERS, MakeAccess, write_members
@@ -84,7 +83,7 @@ async def promote(group: Group, address: str, credentials: Credentials | None) -
         instance=f"operator {credentials}",
     )
     async with Admin(options=options) as admin:
-        await replication.promote(admin, address)
+        await admin.cluster.promote(address)
 
 
 async def test_an_operator_promotes_with_an_admin_account(guarded: Group, make_access: MakeAccess) -> None:

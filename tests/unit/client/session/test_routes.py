@@ -310,7 +310,7 @@ async def test_a_missing_topic_with_near_names(routes: Routes, scripted: Scripte
     assert f"topic order has no route: name server {scripted.address} does not know it" in text
     assert "its brokers do not create topics automatically" in text
     assert "did you mean orders?" in text
-    assert f"eruca send -n {scripted.address} order BODY" in text
+    assert f"eruca topic create -n {scripted.address} order creates it" in text
 
 
 async def test_a_missing_topic_where_no_broker_is(routes: Routes) -> None:

@@ -1,25 +1,25 @@
-"""The connection of operators to a cluster: routes, the list of brokers, and reading any queue."""
+"""The connection of operators to a cluster: requests to its servers, the list of brokers, and reading any queue."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from eruca._client.message import Message
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.queuereading import QueueReader
-from eruca._client.session.calls import Calls
+from eruca._client.session.calls import Calls, explain_refusal
 from eruca._client.session.cluster import ask_cluster, describe_clusters
 from eruca._client.session.routes import Route, Routes
 from eruca._client.session.session import Session
 from eruca._ground.durations import to_ms
 from eruca._wire.bodies import ClusterInfo, MessageQueue, QueueEntries, TopicList
-from eruca._wire.codes import RequestCode
+from eruca._wire.catalog import build_request, decode_answer
+from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.ext import Header
-from eruca._wire.frame import make_request
-from eruca._wire.headers import QueryConsumeQueueHeader
+from eruca._wire.headers import ClusterHeader, EmptyHeader, QueryConsumeQueueHeader
 from eruca._wire.names import MASTER_ID, TOOLS_CONSUMER_GROUP
 from eruca._wire.record import Record
 from eruca.errors import ClientClosed, ConnectFailed, NetError, NoRoute
@@ -30,27 +30,21 @@ _SILENT_MAX = 10
 _SILENT_PAUSE_S = 0.1
 
 
-class Admin:
-    """Operates a cluster of Eruca or Java brokers.
-
-    >>> async with Admin("127.0.0.1:9876") as admin:
-    ...     rows = await offsets.show(admin, "billing")
-
-    It does not join a group, so brokers do not count it as a client. Names of topics and groups are those that brokers
-    use, with the namespace if there is one.
-    """
+class Connection:
+    """Sends the requests of an `Admin`: to name servers and brokers, over the connections of one client session."""
 
     def __init__(self, nameservers: str | Sequence[str] | None = None, options: ClientOptions | None = None) -> None:
-        self.options = choose_options(nameservers, options)
+        # Names are those that brokers use: nothing is put before them.
+        self.options = replace(choose_options(nameservers, options), namespace="")
         self._session: Session | None = None
 
-    async def __aenter__(self) -> Self:
-        self._session = Session.acquire(self.options)
-        return self
+    def open(self) -> None:
+        """Take a session; no connection is made yet. Safe to call twice."""
+        if self._session is None:
+            self._session = Session.acquire(self.options)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Release the session. Safe to call twice."""
         session, self._session = self._session, None
         if session is not None:
             await session.release()
@@ -95,9 +89,12 @@ class Admin:
         """Return the broker names of every cluster."""
         return dict((await self.describe_clusters()).cluster_addr_table)
 
-    async def list_topics(self) -> list[str]:
-        """Return the names of all topics."""
-        body = await ask_cluster(self.routes, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    async def list_topics(self, cluster: str | None = None) -> list[str]:
+        """Return the names of all topics, or of those of a cluster."""
+        if cluster is None:
+            body = await ask_cluster(self.routes, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        else:
+            body = await ask_cluster(self.routes, RequestCode.GET_TOPICS_BY_CLUSTER, ClusterHeader(cluster=cluster))
         return sorted(body.topic_list) if isinstance(body, TopicList) else []
 
     async def find_route(self, topic: str) -> Route | None:
@@ -114,23 +111,50 @@ class Admin:
             raise explain_no_master(broker)
         return address
 
-    async def ask(self, address: str, code: RequestCode, header: Header) -> tuple[object, object]:
-        """Send a request to a broker and return header and body of its answer. Raises RequestRefused."""
-        return await self.calls.ask(address, make_request(code, header))
+    async def ask(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        body: object = None,
+        timeout_ms: int | None = None,
+    ) -> tuple[Any, Any]:
+        """Send a request to a server and return header and body of its answer. Raises RequestRefused."""
+        return await self.calls.ask(address, build_request(code, header or EmptyHeader(), body), timeout_ms)
+
+    # -- name servers ------------------------------------------------------------------------------------------------
+
+    async def list_nameservers(self) -> list[str]:
+        """Return the addresses of all name servers. Raises NetError if none is configured."""
+        return await self.routes.list_nameservers()
+
+    async def ask_nameserver(
+        self, address: str, code: RequestCode, header: Header | None = None, body: object = None
+    ) -> tuple[Any, Any]:
+        """Send a request to one name server and return header and body of its answer. Raises RequestRefused."""
+        answer = await self.calls.call(address, build_request(code, header or EmptyHeader(), body))
+        if answer.code != ResponseCode.SUCCESS:
+            raise explain_refusal(answer, f"name server {address}")
+        return decode_answer(code, answer)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    async def read_queue(self, queue: MessageQueue, offset: int | None = None) -> AsyncIterator[Message]:
-        """Yield the messages of a queue from an offset (default: its first) to its current end."""
+    async def read_queue(
+        self, queue: MessageQueue, offset: int | None = None, end: int | None = None, wanted: str = "*"
+    ) -> AsyncGenerator[Message, None]:
+        """Yield the messages of a queue with the wanted tags, from an offset (default: its first) to its current end.
+
+        With `end`, up to this offset.
+        """
         reader = self.reader
         at = max(0, await reader.find_begin(queue) if offset is None else offset)
-        end = await reader.find_end(queue)
+        end = await reader.find_end(queue) if end is None else end
         silent = 0
         while at < end:
             pulled = await reader.pull(
                 queue,
                 at,
-                wanted="*",
+                wanted=wanted,
                 count=_READ_COUNT,
                 hold_ms=0,
                 timeout_ms=to_ms("call_timeout", self.options.call_timeout),

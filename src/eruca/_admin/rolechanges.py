@@ -1,4 +1,4 @@
-"""Masters and slaves: listing them, measuring lag, and making another member the master of its broker name."""
+"""Changing roles: making another member the master of its broker name, or having a master step down."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from eruca._admin.connection import Connection
 from eruca._admin.members import (
     JAVA,
-    DivergedRow,
-    Lag,
     Member,
     find_member,
-    list_diverged,
     list_members,
-    measure_lag,
     read_state,
 )
 from eruca._admin.promotion import (
@@ -25,7 +22,6 @@ from eruca._admin.promotion import (
     find_objections,
     find_successor,
 )
-from eruca._admin.session import Admin
 from eruca._core.replication.numbering import count_promotion
 from eruca._wire.bodies import ReplicationState
 from eruca._wire.codes import RequestCode
@@ -33,20 +29,6 @@ from eruca._wire.frame import make_request
 from eruca._wire.headers import ChangeRoleHeader
 from eruca._wire.names import FENCED, MASTER, SLAVE
 from eruca.errors import ConfigError, ErucaError, NetError
-
-__all__ = [
-    "DivergedRow",
-    "Lag",
-    "Member",
-    "Promotion",
-    "demote",
-    "find_member",
-    "list_diverged",
-    "list_members",
-    "measure_lag",
-    "promote",
-    "read_state",
-]
 
 _POLL_S = 0.1
 # A new master registers at once.
@@ -72,49 +54,13 @@ class Promotion(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
 
 
-async def promote(
-    admin: Admin,
-    target: str,
-    force: bool = False,
-    *,
-    members: int | None = None,
-    wait_s: float = 30.0,
-    dry_run: bool = False,
-    tell: Tell | None = None,
-) -> Promotion:
-    """Make a slave the master of its broker name.
-
-    If the current master answers, it stops accepting messages, the slave copies the rest of the log, and they swap
-    roles: nothing is lost. If it does not answer, the slave is promoted only if no acknowledged message can be lost, or
-    with `force`. Raises ConfigError, which states what would be lost, and NetError when a member stops answering.
-    """
-    return await _Change(admin, force, members, wait_s, dry_run, tell).promote(await find_member(admin, target))
-
-
-async def demote(
-    admin: Admin,
-    target: str,
-    force: bool = False,
-    *,
-    successor: bool = True,
-    members: int | None = None,
-    wait_s: float = 30.0,
-    dry_run: bool = False,
-    tell: Tell | None = None,
-) -> Promotion:
-    """Have a master step down. The slave with the most data takes over; with `successor=False` none does."""
-    change = _Change(admin, force, members, wait_s, dry_run, tell)
-    member = await find_member(admin, target)
-    return await (change.demote(member) if successor else change.retire(member))
-
-
-class _Change:
+class RoleChange:
     """One change of roles. Its steps are in an order in which nothing is lost if it is interrupted."""
 
     def __init__(
-        self, admin: Admin, force: bool, count: int | None, wait_s: float, dry_run: bool, tell: Tell | None
+        self, connection: Connection, force: bool, count: int | None, wait_s: float, dry_run: bool, tell: Tell | None
     ) -> None:
-        self._admin = admin
+        self._connection = connection
         self._force = force
         self._count = count
         self._wait_s = wait_s
@@ -124,7 +70,7 @@ class _Change:
 
     async def promote(self, target: Member) -> Promotion:
         chosen = _require_state(target)
-        situation = await _survey(self._admin, target, self._count)
+        situation = await _survey(self._connection, target, self._count)
         master = situation.master
         if _is_elected(situation):
             return await self._force_election(situation, master, target.address)
@@ -155,7 +101,7 @@ class _Change:
         master = _require_state(target)
         if master.role == SLAVE:
             raise ConfigError(f"{target.address} is already a slave", hint="eruca cluster list shows the master")
-        situation = await _survey(self._admin, target, self._count)
+        situation = await _survey(self._connection, target, self._count)
         if _is_elected(situation):
             return await self._resign(situation, master)
         heir = find_successor(situation, master)
@@ -164,13 +110,13 @@ class _Change:
                 f"no slave copies from {target.address}, so none can take over",
                 hint="start one, or add --no-successor: then no broker accepts messages until one is promoted",
             )
-        return await self.promote(await find_member(self._admin, heir.address))
+        return await self.promote(await find_member(self._connection, heir.address))
 
     async def retire(self, target: Member) -> Promotion:
         state = _require_state(target)
         if state.role == SLAVE:
             raise ConfigError(f"{target.address} is already a slave", hint="eruca cluster list shows the master")
-        situation = await _survey(self._admin, target, self._count)
+        situation = await _survey(self._connection, target, self._count)
         _refuse_elected(situation)
         self._report = Promotion(broker=target.broker, before=target.address, master="", epoch=state.epoch)
         if self._dry_run:
@@ -213,7 +159,7 @@ class _Change:
                 self._note(f"{address} no longer follows a master below epoch {epoch}")
             except ErucaError as error:
                 self._warn(f"{address} could not be told: {error}")
-        told[chosen.address] = await read_state(self._admin, chosen.address)
+        told[chosen.address] = await read_state(self._connection, chosen.address)
         # Since they were asked they may have received more of the log, and one may have stopped.
         final = Situation(
             name=situation.name,
@@ -260,7 +206,7 @@ class _Change:
         report, before = self._report, find_highest_epoch(situation.states)
         deadline = asyncio.get_running_loop().time() + self._wait_s
         while asyncio.get_running_loop().time() < deadline:
-            for row in await list_members(self._admin, situation.name):
+            for row in await list_members(self._connection, situation.name):
                 if row.state is not None and row.role == MASTER and row.state.epoch > before:
                     report.master, report.epoch, report.done = row.address, row.state.epoch, True
                     self._note(f"{row.address} is the master, epoch {row.state.epoch}")
@@ -290,7 +236,7 @@ class _Change:
         """Wait until a slave has the log up to a position. Raises NetError when that takes too long."""
         deadline = asyncio.get_running_loop().time() + self._wait_s
         while True:
-            state = await read_state(self._admin, address)
+            state = await read_state(self._connection, address)
             if state.tail >= position:
                 self._note(f"{address} {what}")
                 return
@@ -307,7 +253,7 @@ class _Change:
         except NetError as error:
             # The answer was lost, perhaps not the request.
             try:
-                state = await read_state(self._admin, address)
+                state = await read_state(self._connection, address)
             except ErucaError:
                 raise NetError(
                     f"{address} was told to stop and does not answer whether it did: {error}",
@@ -323,7 +269,7 @@ class _Change:
             state = await self._change(address, header)
         except NetError:
             # The answer was lost, perhaps not the request.
-            state = await read_state(self._admin, address)
+            state = await read_state(self._connection, address)
             if state.role != MASTER or state.epoch != epoch:
                 raise
         self._note(f"{address} is the master, epoch {state.epoch}")
@@ -331,8 +277,8 @@ class _Change:
     async def _see_registered(self, target: Member) -> None:
         """Wait until producers find the new master. A name server may know of a newer one than the members do."""
         deadline = asyncio.get_running_loop().time() + _REGISTERED_S
-        while (await self._admin.list_masters()).get(target.broker) != target.address:
-            state = await read_state(self._admin, target.address)
+        while (await self._connection.list_masters()).get(target.broker) != target.address:
+            state = await read_state(self._connection, target.address)
             if state.role != MASTER:
                 raise NetError(
                     f"{target.address} was the master for a moment, then it heard of epoch {state.epoch}",
@@ -347,7 +293,7 @@ class _Change:
         """Make the old master resume if the new one certainly has not started and will not."""
         again = count_promotion(epoch)
         try:
-            state = await read_state(self._admin, chosen)
+            state = await read_state(self._connection, chosen)
             if state.role == MASTER and state.epoch >= epoch:
                 return
             # A request for the first epoch may still be under way: a member that has heard of a later one refuses it.
@@ -386,7 +332,7 @@ class _Change:
 
     async def _change(self, address: str, header: ChangeRoleHeader) -> ReplicationState:
         command = make_request(RequestCode.CHANGE_ROLE, header)
-        _, body = await self._admin.calls.ask(address, command, _CHANGE_MS)
+        _, body = await self._connection.calls.ask(address, command, _CHANGE_MS)
         if not isinstance(body, ReplicationState):
             raise NetError(f"broker {address} answered without its state")
         return body
@@ -418,8 +364,8 @@ def _name_lost_master(situation: Situation) -> str:
     return max(followed, key=lambda master: master.epoch).address if followed else ""
 
 
-async def _survey(admin: Admin, target: Member, count: int | None) -> Situation:
-    members = await list_members(admin, target.broker)
+async def _survey(connection: Connection, target: Member, count: int | None) -> Situation:
+    members = await list_members(connection, target.broker)
     states = {row.address: row.state for row in members if row.state is not None}
     if target.state is not None:
         states.setdefault(target.address, target.state)

@@ -1,0 +1,311 @@
+"""Messages: find them by id, key, time and place, read and tail queues, send, and follow them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+
+import msgspec
+
+from eruca._admin.connection import Connection
+from eruca._admin.groupmembers import RELAY_MS, read_membership
+from eruca._admin.messagereading import Place, read_messages, tail_messages
+from eruca._admin.results import LIMIT, Listed, cut_list
+from eruca._admin.storedmessages import StoredMessage, describe_message, describe_record
+from eruca._admin.targets import BrokerRow, ask_each, find_target, find_targets, gather_bounded
+from eruca._admin.tracing import TraceRow, Track, find_steps, track
+from eruca._admin.waiting import find_next
+from eruca._client.message import Message
+from eruca._client.produce.outgoing import Receipt
+from eruca._client.produce.producer import Producer
+from eruca._client.session.cluster import find_named_broker
+from eruca._ground.limits import POSITION_MAX
+from eruca._ground.times import to_epoch_ms
+from eruca._wire.bodies import ConsumeDirectlyResult, MessageQueue, QueueEntries
+from eruca._wire.codes import RequestCode
+from eruca._wire.headers import ConsumeDirectlyHeader, QueryConsumeQueueHeader, QueryMessageHeader
+from eruca._wire.ids import decode_offset_id, decode_unique_id
+from eruca._wire.names import MASTER_ID, TOOLS_PRODUCER_GROUP, TRACE_TOPIC
+from eruca.errors import NetError, NoRoute, WireError
+
+# The id has the time of the producer's clock, the index has the time at which the broker stored the message.
+_CLOCKS_APART_MS = 1000
+# A broker returns no more messages with one unique id, and with one key.
+_UNIQUE_MAX = 32
+_KEYED_MAX = 64
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a consume queue."""
+
+    offset: int
+    position: int
+    size: int
+    tags_code: int
+    # Whether the group asked about would get it; True without a group.
+    matches: bool = True
+
+
+class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries of a consume queue."""
+
+    broker: str
+    begin: int
+    end: int
+    rows: list[QueueRow]
+
+
+class Consumed(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of having a client consume a message now."""
+
+    client_id: str
+    # As clients report it: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or CR_RETURN_NULL.
+    outcome: str
+    seconds: float
+    reason: str = ""
+    ordered: bool = False
+
+
+class Messages:
+    """Finds, reads, sends and follows messages: `admin.messages`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- finding -----------------------------------------------------------------------------------------------------
+
+    async def view(self, offset_id: str) -> StoredMessage:
+        """Return the message with an offset id, the id that names broker and position. Raises RequestRefused."""
+        return describe_message(await self._connection.reader.view(offset_id))
+
+    async def find(self, topic: str, message_id: str, *, limit: int = 32) -> Listed[StoredMessage]:
+        """Return the messages of a topic with the id their producer chose: one, or several after a retry."""
+        try:
+            now_ms = self._connection.session.clock.now_ms()
+            # Its time is that of the producer's clock.
+            begin_ms = max(0, decode_unique_id(message_id, now_ms).timestamp - _CLOCKS_APART_MS)
+        except WireError:
+            begin_ms = 0  # its producer made it in another way
+        header = QueryMessageHeader(
+            topic=topic,
+            key=message_id,
+            max_num=limit + 1,
+            begin_timestamp=begin_ms,
+            end_timestamp=POSITION_MAX,
+            unique_key_query=True,
+        )
+        return await self._query(header, lambda message: message.message_id == message_id, limit)
+
+    async def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 64,
+    ) -> Listed[StoredMessage]:
+        """Return the messages of a topic with a key, oldest first; the newest if there are more than `limit`."""
+        header = QueryMessageHeader(
+            topic=topic,
+            key=key,
+            max_num=limit + 1,
+            begin_timestamp=0 if since is None else to_epoch_ms("since", since),
+            end_timestamp=POSITION_MAX if until is None else to_epoch_ms("until", until),
+        )
+        return await self._query(header, lambda message: key in message.keys, limit)
+
+    async def _query(
+        self, header: QueryMessageHeader, fits: Callable[[StoredMessage], bool], limit: int
+    ) -> Listed[StoredMessage]:
+        """Ask the brokers of a topic for messages, of each name one; the index has hashes, so others come too."""
+        connection = self._connection
+        route = await connection.routes.refresh(header.topic)
+        rows = [
+            BrokerRow(cluster="", broker=name, broker_id=number, address=by_id[number])
+            for name, by_id in route.brokers.items()
+            for number in [min(by_id)]
+        ]
+        found, problems = await ask_each(rows, lambda row: connection.calls.query_messages(row.address, header))
+        messages = [describe_record(record, row.broker) for row, records in found for record in records]
+        newest = sorted(filter(fits, messages), key=lambda message: (message.stored_at is not None, message.stored_at))
+        most = _UNIQUE_MAX if header.unique_key_query else _KEYED_MAX
+        more = len(newest) > limit or any(len(records) >= most for _, records in found)
+        return Listed(items=newest[-limit:], cut=more, problems=problems)
+
+    async def at(self, topic: str, broker: str, queue: int, offset: int) -> StoredMessage:
+        """Return the message at an offset of a queue. Raises NoRoute if there is none."""
+        message = await find_next(self._connection, MessageQueue(broker, queue, topic), offset)
+        if message is None or message.offset != offset:
+            raise NoRoute(
+                f"there is no message at offset {offset} of {topic}, queue {broker}:{queue}",
+                hint=f"eruca topic show {topic} shows the ends of its queues",
+            )
+        return describe_message(message)
+
+    async def entries(
+        self,
+        topic: str,
+        broker: str,
+        queue: int,
+        offset: int,
+        *,
+        count: int = 10,
+        group: str | None = None,
+    ) -> QueueRows:
+        """Return entries of a consume queue, for a look at the files of a broker."""
+        connection = self._connection
+        row = await find_target(connection, broker)
+        header = QueryConsumeQueueHeader(topic=topic, queue_id=queue, index=offset, count=count, consumer_group=group)
+        _, body = await connection.ask(row.address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        found = body if isinstance(body, QueueEntries) else QueueEntries()
+        rows = [
+            QueueRow(
+                offset=offset + number,
+                position=each.position,
+                size=each.size,
+                tags_code=each.tags_code,
+                matches=each.matches or group is None,
+            )
+            for number, each in enumerate(found.queue_data)
+        ]
+        return QueueRows(broker=row.where, begin=found.min_queue_index, end=found.max_queue_index, rows=rows)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    async def read(
+        self,
+        topic: str,
+        *,
+        broker: str | None = None,
+        queue: int | None = None,
+        offset: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        tags: str = "*",
+        key: str | None = None,
+        limit: int | None = LIMIT,
+    ) -> AsyncIterator[StoredMessage]:
+        """Yield the messages of a topic up to the present ends of its queues, in the order of storing. Raises NoRoute.
+
+        `since` and `until` are times of storing; both ends are included. `offset` needs `broker` and `queue`.
+        """
+        place = Place(
+            topic=topic, broker=broker, queue=queue, offset=offset, since=since, until=until, tags=tags, key=key
+        )
+        async for message in _count(read_messages(self._connection, place), limit):
+            yield message
+
+    async def tail(
+        self,
+        topic: str,
+        *,
+        broker: str | None = None,
+        queue: int | None = None,
+        offset: int | None = None,
+        last: int = 0,
+        tags: str = "*",
+        key: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[StoredMessage]:
+        """Yield the messages that arrive in a topic, for ever or up to `limit`, and first the `last` of each queue."""
+        place = Place(topic=topic, broker=broker, queue=queue, offset=offset, tags=tags, key=key)
+        async for message in _count(tail_messages(self._connection, place, last), limit):
+            yield message
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        broker: str | None = None,
+        queue: int | None = None,
+        trace: bool = False,
+        dry_run: bool = False,
+    ) -> Receipt | None:
+        """Send a message, to any queue or to a certain one, for a test. It creates no topic; None with `dry_run`."""
+        connection = self._connection
+        route = await connection.routes.refresh(topic)
+        queues = [
+            each for each in route.write_queues if broker in (None, each.broker_name) and queue in (None, each.queue_id)
+        ]
+        if not queues:
+            raise NoRoute(
+                f"topic {topic} has no such queue that may be written to",
+                hint=f"eruca topic show {topic} shows its queues and its permission",
+            )
+        if dry_run:
+            return None
+        async with Producer(group=TOOLS_PRODUCER_GROUP, options=connection.options, trace=trace) as producer:
+            place = None if broker is None and queue is None else random.choice(queues)
+            return await producer.send(topic, body, tags=tags, keys=keys, properties=properties, queue=place)
+
+    async def consume_directly(
+        self, offset_id: str, group: str, client_id: str | None = None, *, dry_run: bool = False
+    ) -> Consumed | None:
+        """Have a client of a group, by default any, consume a message now, whatever its offset. None with `dry_run`.
+
+        Raises NoRoute if no such client is connected to the broker of the message.
+        """
+        connection = self._connection
+        name, address = await find_named_broker(connection.routes, decode_offset_id(offset_id))
+        row = BrokerRow(cluster="", broker=name, broker_id=MASTER_ID, address=address)
+        members = (await read_membership(connection, group, [row])).members
+        chosen = next((each.client_id for each in members if client_id in (None, each.client_id)), None)
+        if chosen is None:
+            who = f"a member of group {group}" if client_id is None else client_id
+            raise NoRoute(f"{who} is not connected to {name}", hint=f"eruca group show {group} lists its members")
+        if dry_run:
+            return None
+        header = ConsumeDirectlyHeader(consumer_group=group, client_id=chosen, message_id=offset_id, broker_name=name)
+        _, body = await connection.ask(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header, timeout_ms=RELAY_MS)
+        if not isinstance(body, ConsumeDirectlyResult):
+            raise NetError(f"{chosen} answered without an outcome")
+        return Consumed(
+            client_id=chosen,
+            outcome=body.consume_result or "",
+            seconds=body.spent_time_ms / 1000,
+            reason=body.remark or "",
+            ordered=body.order,
+        )
+
+    # -- following ---------------------------------------------------------------------------------------------------
+
+    async def tracks(self, offset_id: str, *, limit: int = LIMIT) -> Listed[Track]:
+        """Return what the groups of its topic did with a message."""
+        connection = self._connection
+        message = await self.view(offset_id)
+        rows = await find_targets(connection)
+        found, problems = await ask_each(rows, lambda row: connection.calls.list_groups(row.address, message.stored_in))
+        groups = sorted({group for _, part in found for group in part})
+        tracks = await gather_bounded(groups[:limit], lambda group: track(connection, rows, message, group))
+        items = [each for each in tracks if isinstance(each, Track)]
+        return cut_list(items, limit, problems, more=len(groups) > limit)
+
+    async def trace(self, message_id: str, *, trace_topic: str | None = None, limit: int = 64) -> Listed[TraceRow]:
+        """Return the steps of a message, which its clients traced, by message id or by key; oldest first.
+
+        `limit` is the number of trace messages that are read.
+        """
+        found = await self.find_by_key(trace_topic or TRACE_TOPIC, message_id, limit=limit)
+        return Listed(items=find_steps(found.items, message_id), cut=found.cut, problems=found.problems)
+
+
+async def _count(messages: AsyncGenerator[Message, None], limit: int | None) -> AsyncIterator[StoredMessage]:
+    """Yield the first messages, as plain values."""
+    left = limit
+    async with aclosing(messages) as opened:
+        async for message in opened:
+            if left == 0:
+                return
+            yield describe_message(message)
+            left = None if left is None else left - 1
+            if left == 0:
+                return

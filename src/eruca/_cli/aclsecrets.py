@@ -1,0 +1,81 @@
+"""Secrets of accounts for `eruca acl`: read from a file or typed, made at random, and never printed."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import click
+
+from eruca._cli.init import SECRET_BYTES, write_new
+from eruca._client.accountfile import read_account_file
+from eruca.errors import ConfigError, ErucaError
+
+_FILE = """\
+# The account {name}: `eruca ... --account {path}`, or conf/tools.yml of mqadmin.
+accessKey: {key}
+secretKey: {secret}
+"""
+
+
+@contextmanager
+def find_secret(access_key: str, file: Path | None, new_file: Path | None, *, dry_run: bool) -> Iterator[str]:
+    """Yield the secret for an account: from a file, a new one in a new file, or typed on the terminal.
+
+    A new file is removed again if the block raises one of our errors, because then the account does not have it.
+    """
+    if file is not None and new_file is not None:
+        raise click.UsageError("--secret-file and --new-secret are mutually exclusive")
+    if file is not None:
+        yield _read(access_key, file)
+    elif new_file is None:
+        yield _ask(access_key)
+    elif dry_run:
+        yield secrets.token_urlsafe(SECRET_BYTES)
+    else:
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        _write(new_file, access_key, secret)
+        try:
+            yield secret
+        except ErucaError:
+            with suppress(OSError):
+                new_file.unlink()
+            raise
+        finally:
+            if new_file.exists():
+                click.echo(f"eruca: the account is in {new_file}; use it with --account", err=True)
+
+
+def _read(access_key: str, file: Path) -> str:
+    account = read_account_file(file)
+    if account.access_key != access_key:
+        raise ConfigError(f"{file} is the file of another account", hint=f"its accessKey must be {access_key}")
+    return account.secret_key
+
+
+def _ask(access_key: str) -> str:
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "no secret was given, and standard input is not a terminal",
+            hint="--new-secret FILE makes one, --secret-file FILE reads one",
+        )
+    secret: str = click.prompt(f"Secret of {access_key}", hide_input=True, confirmation_prompt=True, err=True)
+    return secret
+
+
+def _write(path: Path, access_key: str, secret: str) -> None:
+    # A JSON text is a YAML text.
+    text = _FILE.format(
+        name=access_key, path=shlex.quote(str(path)), key=json.dumps(access_key), secret=json.dumps(secret)
+    )
+    try:
+        write_new(path, text)
+    except FileExistsError:
+        raise ConfigError(f"{path} exists already", hint="choose another file; it would be overwritten") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="is it writable?") from error
