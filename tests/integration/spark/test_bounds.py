@@ -77,6 +77,40 @@ def expire(broker: EmbeddedBroker, offset: int) -> None:
     queue.min_offset = offset
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("startingTimestamp", "2100-01-01"),
+        ("startingOffsetsByTimestamp", '{"orders": "2100-01-01"}'),
+        ("startingOffsets", '{"orders": {"broker-a": {"0": "2100-01-01"}}}'),
+    ],
+)
+def test_a_queue_without_a_message_at_the_time(broker: EmbeddedBroker, option: str, value: str) -> None:
+    strategy = "startingOffsetsByTimestampStrategy"
+    assert find(broker, **{option: value}) == []
+    assert count(broker, **{option: value, strategy: "earliest"}) == COUNT
+    said = r"orders, broker broker-a, queue 0 has no message stored at 2100-01-01T00:00:00\+00:00 or later .*=latest"
+    with pytest.raises(ConfigError, match=said):
+        find(broker, **{option: value, strategy: "error"})
+    # Where there is one, nothing changes; an end has no strategy.
+    for each in ("latest", "earliest", "error"):
+        assert count(broker, startingTimestamp="-1h", endingTimestamp="2100-01-01", **{strategy: each}) == COUNT
+
+
+def test_a_place_for_some_queues_and_the_beginning_of_the_others(broker: EmbeddedBroker) -> None:
+    broker.create_topic("clicks", 1)
+    both = {"subscribe": "orders,clicks"}
+    for place, expected in (("7", COUNT - 7), ('"-1h"', COUNT), ('"latest"', 0), ('"earliest"', COUNT)):
+        assert count(broker, **both, startingOffsets=f'{{"orders": {{"broker-a": {{"0": {place}}}}}}}') == expected
+        assert count(broker, **both, startingOffsets=f'{{"orders": {place}}}') == expected
+    assert count(broker, **both, startingOffsets='{"clicks": "latest"}') == COUNT
+    assert count(broker, **both, endingOffsets='{"clicks": "latest", "orders": 5}') == 5
+    with pytest.raises(ConfigError, match=r"startingOffsets contains order, .*did you mean orders"):
+        find(broker, **both, startingOffsets='{"order": "latest"}')
+    with pytest.raises(ConfigError, match=r"startingOffsetsByTimestamp contains order, .*did you mean orders"):
+        find(broker, **both, startingOffsetsByTimestamp='{"order": "latest"}')
+
+
 def test_the_whole_topic(broker: EmbeddedBroker) -> None:
     assert find(broker) == [QueueRange(QUEUE, 0, COUNT, broker.address)]
     assert count(broker) == COUNT
