@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from eruca._admin.connection import Connection
-from eruca._admin.groupmembers import Membership, Subscribed, join_memberships, read_connected
+from eruca._admin.groupmembers import Subscribed, join_memberships, read_connected
 from eruca._admin.results import Problem
-from eruca._admin.targets import BrokerRow, gather_bounded, make_problem
+from eruca._admin.targets import Answering, BrokerRow, ask_each, gather_bounded
 from eruca._wire.bodies import ConsumerConnection
 from eruca._wire.versions import name_version
-from eruca.errors import ErucaError
 
 
 class Connected(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,23 +43,20 @@ async def read_connections(
 ) -> tuple[list[GroupConnections], list[Problem]]:
     """Return the groups that have members, in their order; a broker that fails is one problem, however many groups."""
 
-    async def ask(pair: tuple[str, BrokerRow]) -> ConsumerConnection | None:
-        group, row = pair
-        return await read_connected(connection, group, row)
+    brokers = Answering(rows)
 
-    pairs = [(group, row) for group in groups for row in rows]
-    bodies: dict[str, list[tuple[BrokerRow, ConsumerConnection]]] = {}
-    problems: dict[str, Problem] = {}
-    for (group, row), answer in zip(pairs, await gather_bounded(pairs, ask), strict=True):
-        if isinstance(answer, ErucaError):
-            problems.setdefault(row.address, make_problem(row, answer))
-        elif answer is not None:
-            bodies.setdefault(group, []).append((row, answer))
-    return [_describe(group, found) for group, found in bodies.items()], list(problems.values())
+    async def ask(group: str) -> GroupConnections | None:
+        found, problems = await ask_each(brokers.rows, lambda row: read_connected(connection, group, row))
+        brokers.note(problems)
+        bodies = [(row, body) for row, body in found if body is not None]
+        return _describe(group, bodies) if bodies else None
+
+    answers = await gather_bounded(groups, ask)
+    return [each for each in answers if isinstance(each, GroupConnections)], brokers.problems
 
 
 def _describe(group: str, bodies: Sequence[tuple[BrokerRow, ConsumerConnection]]) -> GroupConnections:
-    whole: Membership = join_memberships(bodies)
+    whole = join_memberships(bodies)
     return GroupConnections(
         group=group,
         connections=[

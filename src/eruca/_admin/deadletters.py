@@ -15,7 +15,7 @@ from eruca._admin.connection import Connection
 from eruca._admin.queueends import list_queue_ends
 from eruca._admin.results import LIMIT, Listed
 from eruca._admin.storedmessages import StoredMessage, describe_message, make_row
-from eruca._admin.targets import find_targets, gather_bounded
+from eruca._admin.targets import Answering, find_targets, gather_bounded
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.sending import Parcel, Sender
@@ -300,10 +300,11 @@ class DeadLetters:
         """Return every group that has dead letters, and how many each has."""
         connection = self._connection
         topics = [topic for topic in await connection.list_topics() if topic.startswith(DLQ_PREFIX)]
-        brokers = await find_targets(connection) if topics else []
+        brokers = Answering(await find_targets(connection) if topics else [])
 
         async def ask(topic: str) -> GroupLetters:
-            ends, problems = await list_queue_ends(connection, topic, brokers)
+            ends, problems = await list_queue_ends(connection, topic, brokers.rows)
+            brokers.note(problems)
             return GroupLetters(
                 group=topic.removeprefix(DLQ_PREFIX),
                 count=sum(row.count for row in ends),
@@ -318,7 +319,7 @@ class DeadLetters:
             else answer
             for topic, answer in zip(asked, await gather_bounded(asked, ask), strict=True)
         ]
-        return Listed(items=rows, cut=len(topics) > limit)
+        return Listed(items=rows, cut=len(topics) > limit, problems=brokers.problems)
 
     async def count(self, group: str) -> int:
         """Return the number of dead letters of a group. Raises NoRoute if it never had any."""

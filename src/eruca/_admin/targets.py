@@ -109,6 +109,29 @@ async def ask_each(
     return found, problems
 
 
+class Answering:
+    """The brokers of an operation that asks each of them many times: one that does not answer is not asked again."""
+
+    def __init__(self, rows: Sequence[BrokerRow]) -> None:
+        self._rows = rows
+        self._failed: dict[str, Problem] = {}
+
+    @property
+    def rows(self) -> list[BrokerRow]:
+        """Those that have answered so far, or were not asked yet."""
+        return [row for row in self._rows if row.address not in self._failed]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """One problem for each broker that failed."""
+        return list(self._failed.values())
+
+    def note(self, problems: Iterable[Problem]) -> None:
+        """Record brokers that failed."""
+        for problem in problems:
+            self._failed.setdefault(problem.address, problem)
+
+
 async def change_each(
     rows: Sequence[BrokerRow],
     change: Callable[[BrokerRow], Awaitable[Change[Facts]]],

@@ -21,7 +21,7 @@ from eruca._admin.settings import (
     read_topic_configs,
     show_permission,
 )
-from eruca._admin.targets import ASKED_AT_ONCE, BrokerRow, ask_each, find_targets, gather_bounded
+from eruca._admin.targets import ASKED_AT_ONCE, Answering, BrokerRow, ask_each, find_targets, gather_bounded
 from eruca._admin.topicchanges import delete_topic, put_topic, read_settings
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, is_system_topic
 from eruca.errors import ConfigError, ErucaError, NoRoute
@@ -163,18 +163,16 @@ class Topics:
     async def ends(self, topics: Sequence[str], *, limit: int = LIMIT) -> Listed[QueueEnds]:
         """Return the ends of the queues of many topics; a topic that no broker has, has none."""
         connection = self._connection
-        brokers = await find_targets(connection)
-        problems: dict[str, Problem] = {}
+        brokers = Answering(await find_targets(connection))
 
         async def ask(topic: str) -> list[QueueEnds]:
-            rows, found = await list_queue_ends(connection, topic, brokers)
-            for problem in found:
-                problems.setdefault(problem.where, problem)
+            rows, problems = await list_queue_ends(connection, topic, brokers.rows)
+            brokers.note(problems)
             return rows
 
         answers = await gather_bounded(topics, ask)
         rows = [row for answer in answers if not isinstance(answer, ErucaError) for row in answer]
-        return cut_list(rows, limit, problems.values())
+        return cut_list(rows, limit, brokers.problems)
 
     async def groups(self, topic: str, *, limit: int = LIMIT) -> Listed[str]:
         """Return the groups that are subscribed to a topic now or have offsets in it."""

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from eruca._admin.doctor import contents, groups, servers
 from eruca._admin.doctor.findings import Finding, Limits, Rules, Severity
 from eruca._admin.doctor.picture import Picture
+from eruca._wire.names import MASTER_ID
 
 Check: TypeAlias = Callable[[Picture, Rules], Iterator[Finding]]
 
@@ -62,14 +63,17 @@ def find_all(picture: Picture, rules: Rules, limits: Limits) -> tuple[list[Findi
 
 def check_problems(picture: Picture) -> Iterator[Finding]:
     """Report parts that could not be looked at: what is not seen is not healthy."""
+    # Without a name server or a master nothing can be found, and both are reported by their own checks.
     if picture.nameservers and not any(row.answers for row in picture.nameservers):
-        return  # nothing could be found without one, which is reported
+        return
+    if picture.members and not any(row.answers and row.broker_id == MASTER_ID for row in picture.health):
+        return
     unreachable = {row.address for row in picture.health if not row.answers}
     unreachable |= {row.address for row in picture.nameservers if not row.answers}
     seen: set[tuple[str, str]] = set()
     for problem in picture.problems:
         # That a server does not answer is reported once, by the checks of servers.
-        if any(address in problem.where for address in unreachable) or (problem.where, problem.error) in seen:
+        if problem.address in unreachable or (problem.where, problem.error) in seen:
             continue
         seen.add((problem.where, problem.error))
         yield Finding(

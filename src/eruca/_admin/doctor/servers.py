@@ -49,10 +49,12 @@ def check_brokers_answer(picture: Picture, rules: Rules) -> Iterator[Finding]:
 
 def check_masters(picture: Picture, rules: Rules) -> Iterator[Finding]:
     """Find broker names without a master that accepts messages."""
+    answering = {row.address for row in picture.health if row.answers and row.broker_id == MASTER_ID}
     rows = sorted(picture.members, key=lambda row: (row.cluster, row.broker))
     for (_, broker), group in groupby(rows, key=lambda row: (row.cluster, row.broker)):
         members = list(group)
-        if any(_is_master(row) for row in members):
+        # A master that answers may still refuse to describe itself.
+        if any(_is_master(row) or (not row.role and row.address in answering) for row in members):
             continue
         slaves = [row for row in members if row.role]
         fenced = [row.address for row in members if row.role == FENCED]
