@@ -392,7 +392,8 @@ def _preview(row: BrokerRow, was: Account | None, header: UpdateAccountHeader) -
 def _name_fields(account: Account) -> dict[str, Any]:
     """Return an account as the arguments of `update`."""
     fields = msgspec.structs.asdict(account)
-    return {**fields, "brokers": [fields.pop("broker")]}
+    broker = fields.pop("broker")
+    return {**fields, "brokers": [broker]}
 
 
 def _read_versions(header: AclVersionAnswerHeader) -> dict[str, DataVersion]:
