@@ -173,3 +173,19 @@ async def case_producers(stage: Stage) -> None:
         assert row.address.startswith("127.0.0.1:") and row.seen_at is not None
         assert group in {each.group for each in (await stage.admin.clients.producers()).items}
     assert (await stage.admin.clients.producers(stage.name("nobody"))).items == []
+
+
+@covers("groups.put", "groups.settings")
+async def case_group_put(stage: Stage) -> None:
+    """It is created or replaced, whatever is there."""
+    groups, group = stage.admin.groups, stage.name("billing")
+    assert outcomes(await groups.put(group, GroupSettings(retries=3), dry_run=True)) == ["planned"]
+    assert (await groups.settings(group)).items == []
+    created = await groups.put(group, GroupSettings(retries=3))
+    assert (created.changes[0].before, created.changes[0].after) == (None, GroupSettings(retries=3))
+    replaced = await groups.put(group, GroupSettings(broadcast=False), brokers=[BROKER])
+    (row,) = (await groups.settings(group)).items
+    assert row.settings == GroupSettings(broadcast=False)
+    await stage.undo(replaced)
+    (row,) = (await groups.settings(group)).items
+    assert row.settings == GroupSettings(retries=3)

@@ -59,6 +59,20 @@ async def case_life_of_an_account(stage: Stage) -> None:
             await change(key)
 
 
+@covers("accounts.put", "accounts.list", "accounts.delete")
+async def case_account_put(stage: Stage) -> None:
+    """It is created or changed, whatever is there; what is not named stays."""
+    accounts, key, secret = stage.admin.accounts, stage.name("shop"), "secret-of-the-put-shop"
+    assert outcomes(await accounts.put(key, secret, dry_run=True)) == ["planned"]
+    created = await accounts.put(key, secret, topics={"orders": "PUB"})
+    assert created.changes[0].before is None and created.changes[0].after is not None
+    changed = await accounts.put(key, secret, default_group="SUB")
+    (found,) = [each for each in (await accounts.list()).items if each.access_key == key]
+    assert found == Account(broker=BROKER, access_key=key, topics={"orders": "PUB"}, default_group="SUB")
+    assert changed.changes[0].after == found and secret not in repr(changed)
+    assert outcomes(await accounts.delete(key)) == ["done"]
+
+
 @covers("accounts.set_white_addresses", "accounts.white_addresses")
 async def case_white_addresses(stage: Stage) -> None:
     """They are replaced, and replaced again."""

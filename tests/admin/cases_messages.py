@@ -75,6 +75,40 @@ async def case_read(stage: Stage) -> None:
         await read(broker=BROKER, queue=9)
 
 
+@covers("messages.offset_at", "messages.read", "brokers.statistics")
+async def case_at_a_time_and_for_a_group(stage: Stage) -> None:
+    """The offset of a time; messages read for a group are counted as its own."""
+    messages, topic, group = stage.admin.messages, await stage.create_topic(queues=1), stage.name("billing")
+    await stage.send(topic, 3)
+    found = [message async for message in messages.read(topic, group=group)]
+    times = [message.stored_at for message in found if message.stored_at is not None]
+    assert await messages.offset_at(topic, BROKER, 0, times[0] - timedelta(hours=1)) == 0
+    assert await messages.offset_at(topic, BROKER, 0, times[0]) == 0
+    assert await messages.offset_at(topic, BROKER, 0, times[-1] + timedelta(hours=1)) == 3
+    assert (await stage.raw.offsets.show(group)).items == []
+    counted = await poll(
+        lambda: stage.admin.brokers.statistics("GROUP_GET_NUMS", f"{topic}@{group}"),
+        lambda found: any(rate.minute_sum or rate.hour_sum or rate.day_sum for rate in found.items),
+    )
+    assert [rate.key for rate in counted.items] == [f"{topic}@{group}"]
+
+
+@covers("messages.send", "messages.view")
+async def case_send_creates_a_topic(stage: Stage) -> None:
+    """Only if it is told to; a certain queue too."""
+    messages = stage.admin.messages
+    places: list[dict[str, Any]] = [{}, {"broker": BROKER, "queue": 1}]
+    for number, place in enumerate(places):
+        topic = stage.name(f"made{number}")
+        with pytest.raises(NoRoute):
+            await messages.send(topic, b"lost", **place)
+        assert await messages.send(topic, b"never", auto_create=True, dry_run=True, **place) is None
+        receipt = await messages.send(topic, b"hello", auto_create=True, **place)
+        assert receipt is not None and receipt.queue.topic == topic
+        assert not place or receipt.queue.queue_id == 1
+        assert (await messages.view(receipt.offset_id)).body == b"hello"
+
+
 @covers("messages.tail")
 async def case_tail(stage: Stage) -> None:
     """The last messages, then those that arrive."""

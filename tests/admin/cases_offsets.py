@@ -130,3 +130,16 @@ async def case_members_are_connected(stage: Stage) -> None:
             await offsets.restore(saved)
         with pytest.raises(ConfigError, match=refused):
             await offsets.clone(group, group)
+
+
+@covers("offsets.progress", "offsets.show")
+async def case_progress(stage: Stage) -> None:
+    """The same rows as `show` has, and how fast the group is."""
+    offsets, topic, group = stage.admin.offsets, await _fill(stage), stage.name("billing")
+    assert (await offsets.progress(group)).queues.items == []
+    await stage.raw.offsets.reset(group, topic, "earliest")
+    progress = await offsets.progress(group, topic)
+    assert progress.queues == await offsets.show(group, topic) and len(progress.queues.items) == 2
+    assert progress.rate == 0  # nobody consumes
+    first = await offsets.progress(group, limit=1)
+    assert first.queues.cut and first.queues.items == progress.queues.items[:1]

@@ -152,3 +152,21 @@ async def case_routes(stage: Stage) -> None:
     assert (await routes.clusters(topic)).items == ["DefaultCluster"]
     with pytest.raises(NoRoute, match="eruca topic list"):
         await routes.show(stage.name("nothing"))
+
+
+@covers("topics.put", "topics.list")
+async def case_topic_put(stage: Stage) -> None:
+    """It is created or replaced, whatever is there."""
+    topics, topic = stage.admin.topics, stage.name("orders")
+    first, second = TopicSettings(read_queues=3, write_queues=2), TopicSettings(read_queues=5, write_queues=5)
+    assert outcomes(await topics.put(topic, first, dry_run=True)) == ["planned"]
+    assert (await topics.list(topic)).items == []
+    created = await topics.put(topic, first)
+    assert (created.changes[0].before, created.changes[0].after) == (None, first)
+    assert outcomes(await topics.put(topic, first, cluster="DefaultCluster")) == ["unchanged"]
+    replaced = await topics.put(topic, second, brokers=[BROKER])
+    assert await _read_settings(stage, topic) == second
+    await stage.undo(replaced)
+    assert await _read_settings(stage, topic) == first
+    with pytest.raises(NoRoute, match="no broker broker-z is registered"):
+        await topics.put(topic, first, brokers=["broker-z"])
