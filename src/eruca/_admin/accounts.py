@@ -133,7 +133,7 @@ class Accounts:
         Raises ConfigError if a broker has it; `update` changes it.
         """
         header = _make_header(
-            access_key, secret_key, admin, white_addresses, default_topic, default_group, topics or {}, groups or {}
+            access_key, secret_key, admin, white_addresses, default_topic, default_group, topics or None, groups or None
         )
 
         def check(known: Mapping[str, Account | None]) -> None:
