@@ -173,7 +173,7 @@ test-plain: $(READY) ## the suites that touch a kernel, with kernels that are no
 	@$(PYTEST) -q -n $(WORKERS) $(PLAIN_SUITES) $(ARGS)
 
 # One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
-SUITES := unit integration golden interop clients delivery replication spark console security monitoring
+SUITES := unit integration golden interop clients delivery replication spark admin console security monitoring
 
 .PHONY: $(addprefix test-,$(SUITES))
 test-unit: ## tests/unit: one room at a time, and the properties that hold for all inputs
@@ -184,12 +184,13 @@ test-clients: ## tests/clients: our clients against our broker and Java's, besid
 test-delivery: ## tests/delivery: what was acknowledged is delivered
 test-replication: ## tests/replication: master and slave, ours and Java's, kills, network faults, etcd (Java 17, Maven, etcd)
 test-spark: ## tests/spark: the data sources and the jobs
+test-admin: ## tests/admin: every method of the admin API, async and plain, on our broker and Java's (Java 17, Maven)
 test-console: ## tests/console: the web page in a browser
 test-security: ## tests/security: hostile peers, rights, defaults
 test-monitoring: ## tests/monitoring: a real Prometheus, every query of the dashboards and alert rules (Prometheus, etcd)
 
 test-interop: setup-java setup-clients
-test-clients test-delivery test-spark test-replication: setup-java
+test-clients test-delivery test-spark test-replication test-admin: setup-java
 test-replication test-monitoring: setup-etcd
 test-monitoring: setup-prometheus
 $(addprefix test-,$(SUITES)): test-%: $(READY)

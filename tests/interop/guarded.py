@@ -165,8 +165,13 @@ def tell(text: str | None) -> str:
 
 
 def read_accounts(cluster: Guarded) -> dict[str, Any]:
+    """What the file of accounts of a system says, without when it was changed."""
+    return read_accounts_file(cluster.accounts)
+
+
+def read_accounts_file(path: Path) -> dict[str, Any]:
     """What a file of accounts says, without when it was changed."""
-    document = read_yaml(cluster.accounts)
+    document = read_yaml(path)
     for version in document.get("dataVersion", []):
         version.pop("timestamp")
     document["accounts"] = {str(one.pop("accessKey")): one for one in document["accounts"]}

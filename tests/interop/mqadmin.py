@@ -75,8 +75,11 @@ class Ask:
     # The command of Java goes on for ever, and is stopped when it has printed this; ours gets these words.
     stop_at: str = ""
     ours: str = ""
-    # Ours refuses, for the reason given.
+    # Ours refuses, or fails, where Java's tool on Java succeeds, for the reason given; `eruca` refuses Java's tool too.
     refused: str = ""
+    eruca_refuses: bool = False
+    # Java's tool prints the trace of an exception although it succeeds.
+    complains: bool = False
     # Eruca reports a failure in other words than Java's broker, for the reason given.
     own_words: str = ""
 
@@ -169,6 +172,11 @@ class Side:
         self._words |= words
 
     @property
+    def accounts(self) -> Path:
+        """The file of accounts of the broker."""
+        return Path(self._words["accounts"])
+
+    @property
     def kind(self) -> str:
         """Of which kind the system is."""
         return self._cluster.kind
@@ -204,7 +212,8 @@ class Side:
         request = {"do": "run", "nameServer": self._cluster.name_server, "arguments": arguments}
         request |= {"tools": str(self._tools_file)} if self._tools_file else {}
         (row,) = self._program.ask(request | ({"until": ask.stop_at} if ask.stop_at else {}))
-        return row["out"], [*row["err"].splitlines()[:1], *([row["error"]] if row.get("error") else [])]
+        complaints = [] if ask.complains else row["err"].splitlines()[:1]
+        return row["out"], [*complaints, *([row["error"]] if row.get("error") else [])]
 
     def _run_ours(self, ask: Ask, arguments: Sequence[str]) -> tuple[str, list[str]]:
         before = ["-n", self._cluster.name_server]
@@ -231,7 +240,9 @@ class Side:
         text = text.replace(self._cluster.broker, "BROKER").replace(self._cluster.name_server, "NAMESERVER")
         if "accounts" in self._words:
             text = text.replace(self._words["accounts"], "ACCOUNTS")
-        text = text.replace(self._words["home"], "HOME").replace(f"-{self.kind}", "-KIND").replace(tool, "")
+        text = text.replace(self._words["home"], "HOME").replace(f"-{self.kind}", "-KIND")
+        # What the other tool made is there too.
+        text = text.replace(tool, "").replace(OURS if tool == JAVA else JAVA, "ByOther")
         for pattern, mark in VOLATILE:
             text = pattern.sub(mark, text)
         return text
@@ -266,7 +277,7 @@ def find_differences(sides: Sequence[Side], asks: Sequence[Ask]) -> str:
 def _compare(ask: Ask, who: tuple[str, str], answer: Answer, wanted: Answer) -> list[str]:
     """What one answer has that it should not have, or the other way round."""
     tool, kind = who
-    if ask.refused and (tool, kind) != (JAVA, "java"):
+    if ask.refused and (tool == OURS or (ask.eruca_refuses and kind == "eruca")):
         return [] if answer.failed else [f"is not refused: {answer}"]
     if ask.silent and tool == OURS:
         return [] if answer.failed and not answer.fields else [f"does not say that there is nothing: {answer}"]

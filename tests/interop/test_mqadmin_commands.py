@@ -15,9 +15,9 @@ import pytest
 from eruca._cli.mqadmin.commandline import Command
 from eruca._cli.mqadmin.table import COMMANDS
 from tests.interop.brokers import SETTINGS, ErucaCluster, JavaCluster
-from tests.interop.guarded import WHO, GuardedEruca, GuardedJava, write_tools
+from tests.interop.guarded import WHO, GuardedEruca, GuardedJava, read_accounts_file, write_tools
 from tests.interop.javapeer import JavaProgram, Peer
-from tests.interop.mqadmin import Side, find_differences
+from tests.interop.mqadmin import TOOLS, Ask, Side, find_differences
 from tests.interop.mqadmincases import ACCOUNT_CASES, CASES, LAST_CASES, SLICE
 from tests.needs import starts
 
@@ -84,6 +84,23 @@ def test_other_command(sides: Sides, name: str) -> None:
 def test_account_command(guarded: Sides, name: str) -> None:
     differences = find_differences(guarded, ACCOUNT_CASES[name])
     assert not differences, differences
+
+
+@pytest.mark.whole
+def test_accounts_are_the_same_whichever_tool_made_them(guarded: Sides) -> None:
+    for line in (
+        "updateAclConfig -b {broker} -a kept{by} -s secret-of-it -i DENY -u SUB -t orders=PUB,other=PUB|SUB",
+        "updateAclConfig -b {broker} -a kept{by} -s secret-of-it -m true -g billing=SUB -w 10.1.1.1",
+    ):
+        found = [read_accounts_file(side.accounts)["accounts"] for side in guarded if run_both(side, line)]
+        made = [accounts[f"kept{tool}"] for accounts in found for tool in TOOLS]
+        assert made == [made[0]] * 4, line
+        assert made[0]["secretKey"] == "secret-of-it"
+
+
+def run_both(side: Side, line: str) -> bool:
+    """Run a command with both tools; whether both succeeded."""
+    return not any(side.answer(Ask(line), tool).failed for tool in TOOLS)
 
 
 @pytest.mark.whole

@@ -133,7 +133,7 @@ class Accounts:
         Raises ConfigError if a broker has it; `update` changes it.
         """
         header = _make_header(
-            access_key, secret_key, admin, white_addresses, default_topic, default_group, topics or {}, groups or {}
+            access_key, secret_key, admin, white_addresses, default_topic, default_group, topics or None, groups or None
         )
 
         def check(known: Mapping[str, Account | None]) -> None:
@@ -392,7 +392,8 @@ def _preview(row: BrokerRow, was: Account | None, header: UpdateAccountHeader) -
 def _name_fields(account: Account) -> dict[str, Any]:
     """Return an account as the arguments of `update`."""
     fields = msgspec.structs.asdict(account)
-    return {**fields, "brokers": [fields.pop("broker")]}
+    broker = fields.pop("broker")
+    return {**fields, "brokers": [broker]}
 
 
 def _read_versions(header: AclVersionAnswerHeader) -> dict[str, DataVersion]:

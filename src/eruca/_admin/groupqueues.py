@@ -42,9 +42,9 @@ class GroupQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_queues(
-    connection: Connection, group: str, rows: Sequence[BrokerRow], membership: Membership, topic: str | None
+    connection: Connection, group: str, rows: Sequence[BrokerRow], membership: Membership
 ) -> tuple[list[GroupQueue], float, list[Problem]]:
-    """Return the progress in each queue, of one topic or of all, and how many messages members get per second.
+    """Return the progress in each queue, and how many messages members get per second.
 
     Topics that members are subscribed to and in which the group has no offset are there too.
     """
@@ -54,12 +54,11 @@ async def read_queues(
         _describe(describe_progress(queue, each), MessageQueue("", queue.queue_id, queue.topic) in committed)
         for _, (stats, committed) in found
         for queue, each in stats.offset_table.items()
-        if topic in (None, queue.topic)
     ]
     known = {row.topic for row in queues}
     for subscription in membership.subscriptions:
         name = subscription.topic
-        if name in known or topic not in (None, name) or name.startswith(RETRY_PREFIX):
+        if name in known or name.startswith(RETRY_PREFIX):
             continue
         ends, others = await list_queue_ends(connection, name, rows)
         problems += others

@@ -141,7 +141,7 @@ class Groups:
         rows = await find_targets(connection)
         settings, problems = await read_group_settings(connection, check_group(group), rows)
         membership = await read_membership(connection, group, rows)
-        queues, rate, others = await read_queues(connection, group, rows, membership, topic)
+        queues, rate, others = await read_queues(connection, group, rows, membership)
         on_brokers = [
             GroupOnBroker(broker=row.broker, address=row.address, settings=each)
             for row in rows
@@ -150,6 +150,7 @@ class Groups:
         problems += [*membership.problems, *others]
         if not on_brokers and not membership.members and not queues and not problems:
             raise explain_unknown(group)
+        queues = [each for each in queues if topic in (None, each.topic)]
         asked = membership.members[:limit]
         running, silent = await read_all_running(connection, rows, group, asked)
         listed = queues[:limit]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 
 import msgspec
 
@@ -102,7 +103,7 @@ def describe_runtime(row: BrokerRow, table: Mapping[str, str]) -> Runtime:
         get_total=get[2],
         failed_puts=_read_int(table, "putMessageFailedTimes"),
         mean_size=_read_float(table, "putMessageAverageSize"),
-        put_time_max=None if longest is None else timedelta(milliseconds=longest),
+        put_time_max=_to_duration(longest),
         log_begin=_read_int(table, "commitLogMinOffset"),
         log_end=_read_int(table, "commitLogMaxOffset"),
         earliest_at=read_time(_read_int(table, "earliestMessageTimeStamp") or 0),
@@ -122,7 +123,10 @@ def read_clock(table: Mapping[str, str]) -> datetime | None:
     """Return the time of a broker's clock when it made its report, to the second: its start and how long it has run."""
     started_ms, uptime = _read_int(table, "bootTimestamp"), read_uptime(table.get("runtime", ""))
     started = None if started_ms is None else read_time(started_ms)
-    return None if started is None or uptime is None else started.astimezone(UTC) + uptime
+    try:
+        return None if started is None or uptime is None else started.astimezone(UTC) + uptime
+    except OverflowError:
+        return None
 
 
 def read_version(table: Mapping[str, str]) -> str | None:
@@ -150,7 +154,7 @@ def read_size(text: str) -> int | None:
         return None
     try:
         return round(float(match[1]) * float(_KIB ** _POWERS[match[2].upper()]))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -167,8 +171,16 @@ def _read_int(table: Mapping[str, str], key: str) -> int | None:
 
 def _read_float(table: Mapping[str, str], key: str) -> float | None:
     try:
-        return float(table[key])
+        value = float(table[key])
     except (KeyError, ValueError):
+        return None
+    return value if isfinite(value) else None
+
+
+def _to_duration(time_ms: float | None) -> timedelta | None:
+    try:
+        return None if time_ms is None else timedelta(milliseconds=time_ms)
+    except OverflowError:
         return None
 
 
@@ -199,7 +211,7 @@ def _read_waiting(table: Mapping[str, str]) -> dict[str, int]:
 
 def _read_waiting_times(table: Mapping[str, str]) -> dict[str, timedelta]:
     found = {name: _read_int(table, f"{pool}ThreadPoolQueueHeadWaitTimeMills") for name, pool in _POOLS.items()}
-    return {name: timedelta(milliseconds=time_ms) for name, time_ms in found.items() if time_ms is not None}
+    return {name: wait for name, time_ms in found.items() if (wait := _to_duration(time_ms)) is not None}
 
 
 def _read_levels(table: Mapping[str, str]) -> dict[int, tuple[int, int]]:

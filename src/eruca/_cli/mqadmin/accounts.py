@@ -17,7 +17,7 @@ async def update_acl_config(call: Call) -> None:
         lambda row: call.admin.accounts.put(
             key,
             secret,
-            admin=line.is_true("m") if line.has("m") else None,
+            admin=line.is_true("m"),
             white_addresses=line.find("w"),
             default_topic=line.find("i"),
             default_group=line.find("u"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from eruca._admin.clients import RunningInfo
@@ -9,6 +10,7 @@ from eruca._cli.mqadmin.call import ALL, Call, ask_each
 from eruca._cli.mqadmin.groups import find_connections, list_members
 from eruca._cli.mqadmin.javatext import java_version, java_version_number, now_ms, to_ms
 from eruca._cli.mqadmin.running import format_running, have_same_subscriptions, list_complaints, name_file
+from eruca._ground.smallfiles import replace_file
 from eruca.errors import NoRoute
 
 
@@ -59,8 +61,7 @@ async def consumer_status(call: Call) -> None:
             continue
         answered[member.client_id] = running
         path = folder / name_file(member.client_id)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(format_running(running), encoding="utf-8")
+        await asyncio.to_thread(replace_file, path, format_running(running).encode())
         show(len(answered), member.client_id, java_version(member.version), path)
     if answered:
         _judge(call, answered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,10 +43,10 @@ _OPTIONS = (
 )
 
 
-def _write(call: Call, name: str, document: dict[str, Any]) -> None:
+async def _write(call: Call, name: str, document: dict[str, Any]) -> None:
     path = Path(call.line.text("f", _FOLDER), name)
     try:
-        replace_file(path, show_json(document).encode())
+        await asyncio.to_thread(replace_file, path, show_json(document).encode())
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error}", hint="-f FOLDER names another folder") from error
     call.out.say("export %s success", path)
@@ -68,7 +69,7 @@ async def export_metadata(call: Call) -> None:
     if line.has("c"):
         document["exportTime"] = now_ms()
     name = "topic.json" if only_topics else "subscriptionGroup.json" if only_groups else "metadata.json"
-    _write(call, name, document)
+    await _write(call, name, document)
 
 
 async def _list_topics(call: Call) -> dict[str, dict[str, Any]]:
@@ -124,7 +125,7 @@ async def export_configs(call: Call) -> None:
         "masterBrokerSize": len(masters),
         "slaveBrokerSize": len(rows) - len(masters),
     }
-    _write(call, "configs.json", {"brokerConfigs": configs, "clusterScale": scale})
+    await _write(call, "configs.json", {"brokerConfigs": configs, "clusterScale": scale})
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------
@@ -152,7 +153,9 @@ async def export_metrics(call: Call) -> None:
             "runtimeQuota": quota,
             "runtimeVersion": await _describe_versions(call, groups),
         }
-    _write(call, "metrics.json", {"evaluateReport": reports, "totalData": {"totalTps": rates, "totalOneDayNum": days}})
+    await _write(
+        call, "metrics.json", {"evaluateReport": reports, "totalData": {"totalTps": rates, "totalOneDayNum": days}}
+    )
 
 
 async def _describe_machine(call: Call, row: BrokerRow, table: dict[str, str]) -> dict[str, str]:

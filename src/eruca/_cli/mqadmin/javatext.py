@@ -158,7 +158,7 @@ def show_receipt(receipt: Receipt) -> str:
     """Return the outcome of a send as `SendResult.toString` does."""
     queue = show_queue(receipt.queue.topic, receipt.queue.broker_name, receipt.queue.queue_id)
     return (
-        f"SendResult [sendStatus={receipt.status}, msgId={receipt.message_id}, offsetMsgId={receipt.offset_id},"
+        f"SendResult [sendStatus={receipt.status.value}, msgId={receipt.message_id}, offsetMsgId={receipt.offset_id},"
         f" messageQueue={queue}, queueOffset={receipt.offset}]"
     )
 
@@ -180,9 +180,20 @@ def show_message(message: StoredMessage, properties: Mapping[str, str]) -> str:
     )
 
 
-def show_json(value: object) -> str:
-    """Return JSON as fastjson's pretty format has it: keys sorted, one tab for each level, no space after a colon."""
-    return json.dumps(value, indent="\t", separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+def show_json(value: object, indent: str = "") -> str:
+    """Return JSON as fastjson's pretty format has it: keys sorted, a tab per level, scalars of a list in one line."""
+    inner = indent + "\t"
+    if isinstance(value, dict) and value:
+        keys = sorted(value, key=str)
+        parts = [f"{json.dumps(str(key), ensure_ascii=False)}:{show_json(value[key], inner)}" for key in keys]
+        opening, closing = "{}"
+    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+        parts = [show_json(each, inner) for each in value]
+        opening, closing = "[]"
+    else:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    lines = f",\n{inner}".join(parts)
+    return f"{opening}\n{inner}{lines}\n{indent}{closing}"
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from eruca._admin.messages import Consumed, QueueRow
 from eruca._admin.storedmessages import StoredMessage
 from eruca._admin.tracing import TraceRow, Track
-from eruca._cli.mqadmin.call import Call
-from eruca._cli.mqadmin.javatext import show_bool, show_map, show_receipt, show_time, show_time_ms
+from eruca._cli.mqadmin.call import ALL, Call
+from eruca._cli.mqadmin.javatext import show_bool, show_json, show_map, show_receipt, show_time, show_time_ms
 from eruca._cli.mqadmin.running import name_file
 from eruca._ground.smallfiles import make_directories, write_file
-from eruca._wire.properties import KEYS, RESERVED, TAGS
+from eruca._wire.codes import ResponseCode
+from eruca._wire.properties import KEYS, MAX_OFFSET, MIN_OFFSET, RESERVED, TAGS
 from eruca.errors import ConfigError, ErucaError, NoRoute
 
 # How many messages mqadmin asks for.
@@ -60,14 +63,26 @@ async def query_by_unique_key(call: Call) -> None:
 
 async def query_by_offset(call: Call) -> None:
     """Show the message at an offset of a queue."""
-    line = call.line
-    await _show(call, await call.admin.messages.at(line.text("t"), line.text("b"), line.number("i"), line.number("o")))
+    line, topic = call.line, call.line.text("t")
+    broker, queue = line.text("b"), line.number("i")
+    message = await call.admin.messages.at(topic, broker, queue, line.number("o"))
+    ends = call.take(await call.admin.topics.queues(topic, limit=ALL))
+    # Java's client adds the ends of the queue to each message that it pulls.
+    added = {
+        name: str(value)
+        for row in ends
+        if (row.broker, row.queue) == (broker, queue)
+        for name, value in ((MIN_OFFSET, row.begin), (MAX_OFFSET, row.end))
+    }
+    await _show(call, replace(message, properties=message.properties | added))
 
 
 async def query_by_key(call: Call) -> None:
     """List the messages with a key."""
     topic, key = call.line.text("t"), call.line.text("k")
     found = await call.admin.messages.find_by_key(topic, key, limit=_BY_KEY_MAX)
+    if not found.items:
+        raise NoRoute(f"topic {topic} has no message with the key {key}", hint="retention may have deleted it")
     show = call.out.table("%-50s %4s %40s", "Message ID", "QID", "Offset")
     for message in found.items:  # mqadmin does not mention that there are more either
         show(message.message_id, message.queue, message.offset)
@@ -103,7 +118,7 @@ async def _send_again(call: Call, offset_id: str) -> None:
 
 
 async def _show(call: Call, message: StoredMessage, *, with_id: bool = True, index: int = 0) -> None:
-    path = _write_body(message, index)
+    path = await asyncio.to_thread(_write_body, message, index)
     fields: list[tuple[str, object]] = [("OffsetID", message.offset_id)] if with_id else []
     fields += [
         ("Topic", message.stored_in),
@@ -136,8 +151,11 @@ async def _show(call: Call, message: StoredMessage, *, with_id: bool = True, ind
 
 
 def _show_track(track: Track) -> str:
-    outcome = _OUTCOMES.get(track.outcome, "UNKNOWN") if track.online else "NOT_ONLINE"
-    return f"MessageTrack [consumerGroup={track.group}, trackType={outcome}, exceptionDesc={track.reason or 'null'}]"
+    outcome, why = _OUTCOMES.get(track.outcome, "UNKNOWN"), track.reason or "null"
+    if not track.online:
+        outcome = "NOT_ONLINE"
+        why = f"CODE:{ResponseCode.CONSUMER_NOT_ONLINE:d} DESC:the consumer group[{track.group}] not online"
+    return f"MessageTrack [consumerGroup={track.group}, trackType={outcome}, exceptionDesc={why}]"
 
 
 def _write_body(message: StoredMessage, index: int) -> Path:
@@ -162,6 +180,8 @@ async def query_trace(call: Call) -> None:
     message_id = call.line.text("i")
     rows = call.take(await call.admin.messages.trace(message_id, trace_topic=call.line.find("t"), limit=_BY_KEY_MAX))
     rows = [row for row in rows if row.message_id == message_id]
+    if not rows:
+        raise NoRoute(f"there is no trace of message {message_id}", hint="clients trace messages if tracing is enabled")
     for row in rows:
         if row.step == "sent":
             _show_steps(call, "Pub", "ProducerGroup", "SendTime", [row])
@@ -198,17 +218,19 @@ async def query_queue(call: Call) -> None:
         topic, broker, line.number("q"), index, count=line.number("c", 10), group=line.find("g")
     )
     if found.subscription is not None:
-        call.out.say("Subscription data: \n%s\n%s", json.dumps(found.subscription, indent="\t"), _RULE)
+        call.out.say("Subscription data: \n%s\n%s", show_json(found.subscription), _RULE)
     if found.filter is not None:
         call.out.say("Filter data: \n%s\n%s", found.filter, _RULE)
     call.out.say("Queue data: \nmax: %d, min: %d\n%s", found.end, found.begin, _RULE)
     for number, row in enumerate(found.rows, index):
-        call.out.say("idx: %d\n%s\n%s", number, _show_entry(row), _RULE)
+        call.out.say("idx: %d\n%s\n%s", number, _show_entry(row, line.has("g")), _RULE)
 
 
-def _show_entry(row: QueueRow) -> str:
+def _show_entry(row: QueueRow, for_group: bool) -> str:
+    """Return an entry as `ConsumeQueueData.toString` does; without a group Java reports that nothing matches."""
+    matches = show_bool(for_group and row.matches)
     return (
         f"ConsumeQueueData{{physicOffset={row.position}, physicSize={row.size}, tagsCode={row.tags_code},"
-        f" extendDataJson='{row.extension or 'null'}', bitMap='{row.bit_map or 'null'}', eval={show_bool(row.matches)},"
+        f" extendDataJson='{row.extension or 'null'}', bitMap='{row.bit_map or 'null'}', eval={matches},"
         f" msg='{row.message or 'null'}'}}"
     )

@@ -45,7 +45,8 @@ def _show_permission(call: Call, verb: str, changed: Changed[int]) -> None:
         if change.outcome == "failed":
             call.out.say("%s Failed", where)
         else:
-            call.out.say("%s OK, %d", where, change.after or 0)
+            # How many topics it could be written to before, or can be again.
+            call.out.say("%s OK, %d", where, max(change.before or 0, change.after or 0))
     call.check(changed)
 
 

@@ -146,7 +146,8 @@ async def consume(call: Call) -> None:
     left = line.number("c", _CONSUMED_MAX)
     if not line.has("i"):
         for part in await _list_parts(call, topic, "s", "e"):
-            left -= await _consume_part(call, part, left, "The older %d message of the %d queue will be provided")
+            note = f"The older {left} message of the {part.queue} queue will be provided"
+            left -= await _consume_part(call, part, left, note)
             if left <= 0:
                 return
         return
@@ -156,14 +157,15 @@ async def consume(call: Call) -> None:
         call.out.say("%s no matched msg, offset=%s", part, offset)
         return
     part = replace(part, begin=max(part.begin, offset))
-    await _consume_part(call, part, left, "The older %d message of the %d queue will be provided")
+    # The spelling is Java's.
+    await _consume_part(call, part, left, f"The oldler {left} message will be provided")
 
 
 async def _consume_part(call: Call, part: Part, count: int, cut_note: str) -> int:
     """Print messages of a queue; returns how many."""
     is_cut = part.end - part.begin > count
     if is_cut:
-        call.out.say(cut_note, count, part.queue)
+        call.out.say(cut_note)
         part = replace(part, end=part.begin + count)
     done = 0
     async for message in _read(call, part, group=call.line.find("g")):

@@ -38,7 +38,7 @@ async def send_message(call: Call) -> None:
     )
     assert receipt is not None
     show = call.out.table("%-32s  %-4s  %-20s    %s", "Broker Name", "QID", "Send Result", "MsgId")
-    show(receipt.queue.broker_name, receipt.queue.queue_id, receipt.status, receipt.message_id)
+    show(receipt.queue.broker_name, receipt.queue.queue_id, receipt.status.value, receipt.message_id)
 
 
 async def send_status(call: Call) -> None:

@@ -69,3 +69,6 @@ def test_json_is_valid_where_fastjson_leaves_out_quotes() -> None:
     text = javatext.show_json({"b": {0: "x"}, "a": []})
     assert text == '{\n\t"a":[],\n\t"b":{\n\t\t"0":"x"\n\t}\n}'
     assert json.loads(text) == {"a": [], "b": {"0": "x"}}
+    rows = {"rows": [{"n": [1, 2]}], "none": None}
+    assert javatext.show_json(rows) == '{\n\t"none":null,\n\t"rows":[\n\t\t{\n\t\t\t"n":[1,2]\n\t\t}\n\t]\n}'
+    assert json.loads(javatext.show_json(rows)) == rows
