@@ -39,7 +39,8 @@ REGISTRY_HOST = re.compile(
     r"|registry\.yarnpkg|proxy\.golang\.org|\bcrates\.io|conda\.anaconda\.org|index[-_]url\s*=|--index-url\s+\S"
 )
 SERVER_IN_TEST = re.compile(
-    r"import .*\b(EmbeddedBroker|FilterServer|NameServer)\b|from eruca\._(broker|nameserver|filterserver)\.app\b"
+    r"(?<!_admin.nameservers) import .*\b(EmbeddedBroker|FilterServer|NameServer)\b"
+    r"|from eruca\._(broker|nameserver|filterserver)\.app\b"
     r"|tests\.integration"
 )
 OUTSIDE = re.compile(r"\.\./s[h]ared\b|ERUCA_S[H]ARED")

@@ -1,7 +1,7 @@
 """A small HTTP port for machines: it answers GET and HEAD, one request per connection, within strict limits.
 
-For metrics and health, which monitoring systems and load balancers ask for over HTTP. It is no place for files, forms
-or sessions: it reads the first line and the headers of a request and nothing else of it.
+For metrics and health, which monitoring systems and load balancers ask for over HTTP. It does not serve
+files, forms or sessions: it reads only the first line and the headers of a request.
 """
 
 from __future__ import annotations

@@ -79,9 +79,9 @@ def test_a_screen_is_drawn_again_and_again(cli: Commands) -> None:
 
 def test_a_watch_goes_on_while_nobody_answers(cli: Commands) -> None:
     with in_terminal(cli, "group", "show", "not-yet", "--watch", "0.1") as (_, terminal):
-        read_until(terminal, "trying again", 2)
+        assert "not-yet" in read_until(terminal, "trying again", 2)
         cli.run("group", "create", "not-yet")
-        read_until(terminal, "every 0.1 s: eruca group show", 1)
+        assert "trying again" not in read_until(terminal, "every 0.1 s: eruca group show", 1).splitlines()[-1]
 
 
 def test_a_plan_is_shown_before_the_question(cli: Commands) -> None:

@@ -59,12 +59,12 @@ def test_findings_are_printed_with_what_to_do() -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_command_of_a_finding_exists(name: str) -> None:
-    for finding in examine(name).findings:
-        if finding.command:
-            parse(shlex.split(finding.command))
+    commands = [finding.command for finding in examine(name).findings if finding.command]
+    for command in commands:
+        assert parse(shlex.split(command)).command.callback is not None
 
 
-def parse(words: list[str]) -> None:
+def parse(words: list[str]) -> click.Context:
     """Have click read a command line without running it. Raises UsageError if there is no such command or option."""
     command: click.Command = main
     context = click.Context(main)
@@ -73,4 +73,4 @@ def parse(words: list[str]) -> None:
         found = command.get_command(context, rest[0])
         assert found is not None, words
         command, rest = found, rest[1:]
-    command.make_context(words[-1], rest)
+    return command.make_context(words[-1], rest)
