@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from eruca import __version__
 from eruca._admin.admin import Admin
+from eruca._mcp.bounds import write_error
 from eruca._mcp.changing import Changing
 from eruca._mcp.looking import Looking
 from eruca._mcp.plans import Plans
@@ -50,7 +51,7 @@ def build_server(admin: Admin, *, allow_changes: bool, show_bodies: bool) -> MCP
             changing.require_allowed()
             plan = plans.find(plan_id)
         except ErucaError as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(write_error(error)) from error
         capabilities = context.client_capabilities
         if capabilities is None or capabilities.elicitation is None:
             return Agreement(agree=True)
@@ -73,7 +74,7 @@ def _report_errors(tool: Callable[..., Awaitable[str]]) -> Callable[..., Awaitab
         try:
             return await tool(*arguments, **named)
         except ErucaError as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(write_error(error)) from error
 
     return report
 
