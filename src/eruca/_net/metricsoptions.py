@@ -34,7 +34,7 @@ class MetricsOptions:
         "",
         "metricsToken",
         "a request for `/metrics` has to present this, as `Authorization: Bearer TOKEN`; empty: it need not. "
-        "`/healthz` and `/readyz` never need it",
+        "`/healthz` and `/readyz` never need it, but `/readyz` names its reasons only to those who do",
         secret=True,
     )
     rows_max: int = option(
