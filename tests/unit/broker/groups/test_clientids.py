@@ -6,8 +6,8 @@ import pytest
 
 from eruca._broker.groups import clientids
 from eruca._broker.groups.clientids import ClientIds
+from eruca._testing.clock import VirtualClock
 from eruca.errors import RequestRefused
-from eruca.testing import VirtualClock
 
 
 @pytest.fixture
