@@ -55,7 +55,7 @@ def describe_sent(
         position=position or 0,
         size=0,
     )
-    unknown = dict.fromkeys(("stored_in", "born_at", "stored_at", "born_host", "store_host", "size"))
+    unknown = dict.fromkeys(("stored_in", "born_at", "stored_at", "born_host", "store_host", "size", "body_crc"))
     return describe_message(sent) | unknown | {"position": position, "status": receipt.status.name}
 
 

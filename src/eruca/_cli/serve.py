@@ -277,7 +277,8 @@ def up(
       eruca up
       eruca up -c conf/broker.conf         with accounts made by `eruca init`
       eruca up --host 0.0.0.0 --insecure   open to other machines, no accounts
-      eruca up --data /tmp/second --nameserver-port 9877 --listen-port 10921 --metrics-port 5558
+      eruca up --data second --nameserver-port 9877 --listen-port 10921 \\
+          --metrics-port 5558              a second one beside the first
     """
     settings.forget("namesrvAddr", NAMESRV_VARIABLE)
     settings.suggest("storePathRootDir", str(data / "store"))
