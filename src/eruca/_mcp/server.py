@@ -57,11 +57,13 @@ def build_server(admin: Admin, *, allow_changes: bool, show_bodies: bool) -> MCP
             return Agreement(agree=True)
         return Elicit(f"Carry this out? {plan.what}. It is the same as: {plan.command}", Agreement)
 
-    async def apply_plan(plan_id: str, confirm: str, agreement: Annotated[Agreement, Resolve(ask_user)]) -> str:
+    async def apply_plan(plan_id: str, confirm: str, agreement: Agreement) -> str:
         if not agreement.agree:
             raise ToolError("the user did not agree; nothing was changed")
         return await _report_errors(changing.apply_plan)(plan_id, confirm)
 
+    # The server evaluates annotations, which are texts, and cannot see names of this function.
+    apply_plan.__annotations__["agreement"] = Annotated[Agreement, Resolve(ask_user)]
     server.add_tool(apply_plan, description=changing.apply_plan.__doc__, annotations=_CHANGES, structured_output=False)
     return server
 
