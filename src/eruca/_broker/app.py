@@ -374,7 +374,7 @@ class Broker:
             ReplyHandlers(options, standing, clock, store, clients, stats, safe, drafting),
             TransactionHandlers(options, standing, store, stats, safe, self._decisions),
             self.pull,
-            QueryHandlers(options, store, clients),
+            QueryHandlers(options, store, clients, self.pull.pieces),
             ClientHandlers(options, store, topics, groups, self.offsets, clients, safe.reads, self.pull.filters),
             LockHandlers(self.locks),
             self.filter_servers,

@@ -6,9 +6,13 @@ import pytest
 
 from eruca._broker.app import Broker
 from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import encode_command, make_request
 from eruca._wire.headers import QueryConsumeQueueHeader, QueryMessageHeader, ViewMessageHeader
 from eruca._wire.ids import decode_offset_id
+from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.peer import Answer, Peer
+from tests.unit.net.rawpeer import turn_until
+from tests.unit.net.test_link import make_link
 
 FOREVER = 2**63 - 1
 
@@ -46,6 +50,21 @@ async def test_a_message_is_found_by_its_unique_id(broker: Broker, peer: Peer) -
     await peer.send("T", 0, b"one", UNIQ_KEY="U1")
     assert bodies(await find(peer, "U1", unique=True, count=0)) == [b"one"]  # the count is the broker's own
     assert bodies(await find(peer, "U1")) == [b"one"]
+
+
+async def test_much_that_is_found_comes_in_pieces_from_the_log(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    """Copied in one go it would block the loop, and unread answers would fill the memory."""
+    broker = await make_broker(commitlog_segment_bytes=8 << 20)
+    peer, sent = make_peer(broker), [bytes([number]) * 700_000 for number in range(5)]
+    for body in sent:
+        await peer.send("T", 0, body, KEYS="k")
+    assert bodies(await find(peer, "k")) == sent
+    assert bodies(await find(peer, "k", count=1)) == sent[-1:]
+    link, transport, _ = make_link(broker.ports.handlers)
+    header = QueryMessageHeader("T", "k", 10, 0, FOREVER)
+    link.data_received(encode_command(make_request(RequestCode.QUERY_MESSAGE, header)))
+    await turn_until(lambda: sum(map(len, transport.writes)) > sum(map(len, sent)))
+    assert max(map(len, transport.writes)) <= 256 * 1024
 
 
 @pytest.mark.parametrize("key", ["nobody", ""])

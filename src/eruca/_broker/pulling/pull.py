@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eruca._broker.administering.stats import Stats
@@ -13,6 +12,7 @@ from eruca._broker.groups.groups import Groups
 from eruca._broker.groups.offsets import Offsets
 from eruca._broker.options import BrokerOptions, LiveOptions
 from eruca._broker.pulling.hold import Hold, Holds
+from eruca._broker.pulling.logpieces import WHOLE_BYTES_MAX, LogPieces, extend_frame
 from eruca._broker.pulling.subscriptions import PullFilter, PullFilters
 from eruca._broker.refusals import FAQ, refuse
 from eruca._broker.replication.readlimit import ReadLimit
@@ -58,9 +58,6 @@ _CODES = {
 _CORRECTIONS = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
 # The time to copy a larger response is deducted from the time slice.
 _QUICK_BYTES_MAX = 128 * 1024
-# A larger response is copied and written in pieces: 4 MB in one go would block the loop for some milliseconds.
-_WHOLE_BYTES_MAX = 512 * 1024
-_PIECE_BYTES = 256 * 1024
 # A slave has this much less memory for readers, in percent.
 _SLAVE_RATIO_LESS = 10
 
@@ -95,9 +92,7 @@ class PullHandlers:
         self._filters = PullFilters()
         self._memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.holds = Holds(self._options, self._resume, self._max_offset)
-        # How often the log was cut: data that is written in pieces may have been removed.
-        self._cuts = 0
-        self._store.lineage.was_cut.listen(self._on_cut)
+        self.pieces = LogPieces(self._store)
 
     def register(self, table: HandlerTable) -> None:
         """Register the handler."""
@@ -147,9 +142,6 @@ class PullHandlers:
         if answer is not None:
             hold.link.send(answer)
 
-    def _on_cut(self, _position: int) -> None:
-        self._cuts += 1
-
     def _max_offset(self, topic: str, queue_id: int) -> int:
         return self._reads.find_max(self._store.queues.get(topic, queue_id))
 
@@ -178,7 +170,7 @@ class PullHandlers:
             pull_filter.accept,
             self._reads.find_position() if self._reads.is_bounding else None,
         )
-        if first and _QUICK_BYTES_MAX < result.size <= _WHOLE_BYTES_MAX:
+        if first and _QUICK_BYTES_MAX < result.size <= WHOLE_BYTES_MAX:
             link.need_time()
         if first and flags & PULL_COMMIT_OFFSET and not is_slave:
             try:  # noqa: SIM105 - a context manager takes longer than the commit
@@ -213,20 +205,7 @@ class PullHandlers:
             self._stats.on_miss()
         suggested = self._suggest(header, group, result) if options.slave_read else MASTER_ID
         head = self._encode_head(command, code, result, suggested, self._find_epoch())
-        if result.size > _WHOLE_BYTES_MAX:
-            return LongAnswer(self._cut_in_pieces(head, result))
-        return b"".join((head, *result.slices))
-
-    def _cut_in_pieces(self, head: bytes, result: ReadResult) -> Iterator[bytes]:
-        """Yield a response piece by piece, straight from the mapped log."""
-        cuts = self._cuts
-        yield head
-        for part in result.slices:
-            view = memoryview(part)
-            for begin in range(0, len(view), _PIECE_BYTES):
-                if self._cuts != cuts:
-                    raise StoreError("the log was truncated while it was read", hint="pull again")
-                yield bytes(view[begin : begin + _PIECE_BYTES])
+        return self.pieces.answer(head, result.slices, result.size)
 
     def _find_epoch(self) -> int | None:
         """Return the epoch of the log, sent to readers where masters change; None where they never did."""
@@ -279,9 +258,7 @@ class PullHandlers:
             max_offset=result.max_offset,
             eruca_epoch=epoch,
         )
-        frame = encode_command(command.answer(int(code), header, remark=result.status.value))
-        length, mark = FRAME_PREFIX.unpack_from(frame)
-        return FRAME_PREFIX.pack(length + result.size, mark) + frame[FRAME_PREFIX.size :]
+        return extend_frame(encode_command(command.answer(int(code), header, remark=result.status.value)), result.size)
 
     # -- checks ------------------------------------------------------------------------------------------------------
 

@@ -6,15 +6,19 @@ from dataclasses import dataclass
 
 from eruca._broker.groups.clients import Clients
 from eruca._broker.options import LiveOptions
+from eruca._broker.pulling.logpieces import LogPieces, extend_frame
 from eruca._broker.pulling.subscriptions import TAG
 from eruca._broker.refusals import refuse
 from eruca._ground.limits import FRAME_BYTES_MAX
-from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._net.answers import LongAnswer
+from eruca._net.handlers import HandlerTable, Reply, Request, encode_reply
+from eruca._net.link import Link
 from eruca._store.messagestore import MessageStore
 from eruca._store.queues.consumequeue import ConsumeQueue
 from eruca._wire import fastjson
 from eruca._wire.bodies import QueueEntries, QueueEntry, SubscriptionData
 from eruca._wire.codes import RequestCode, ResponseCode
+from eruca._wire.frame import Command
 from eruca._wire.headers import QueryConsumeQueueHeader, QueryMessageAnswerHeader, QueryMessageHeader
 
 # Java's maxMsgsNumBatch: the maximum number of messages in one response.
@@ -34,16 +38,19 @@ class QueryHandlers:
     _options: LiveOptions
     _store: MessageStore
     _clients: Clients
+    _pieces: LogPieces
 
     def register(self, table: HandlerTable) -> None:
         """Register the handlers."""
-        table.add(RequestCode.QUERY_MESSAGE, self.find_messages)
+        # Raw, because a response is up to 16 MiB straight from the log.
+        table.add_raw(RequestCode.QUERY_MESSAGE, self.find_messages)
         table.add(RequestCode.VIEW_MESSAGE_BY_ID, self.view_message)
         table.add(RequestCode.QUERY_CONSUME_QUEUE, self.list_entries)
 
-    def find_messages(self, request: Request) -> Reply:
+    def find_messages(self, link: Link, command: Command) -> bytes | LongAnswer:
         """Find the messages of a topic with a key or unique id, stored in a time range."""
-        header: QueryMessageHeader = request.header
+        header = command.decode_header(QueryMessageHeader)
+        link.need_time()
         count = self._options.now.query_count_max if header.unique_key_query else header.max_num
         found: list[memoryview] = []
         size = 0
@@ -52,21 +59,23 @@ class QueryHandlers:
                 header.topic, header.key, header.begin_timestamp, header.end_timestamp, min(count, _FOUND_MAX)
             )
             for _, record in records:
-                size += len(record)
-                if found and size > _ANSWER_BYTES_MAX:
+                if found and size + len(record) > _ANSWER_BYTES_MAX:
                     break
+                size += len(record)
                 found.append(record)
         index = self._store.index
         if not found or index is None:
-            return Reply(
+            nothing = Reply(
                 QueryMessageAnswerHeader(index_last_update_timestamp=0, index_last_update_position=0),
                 code=ResponseCode.QUERY_NOT_FOUND,
                 remark="can not find message, maybe time range not correct",
             )
+            return encode_reply(command, nothing)
         answer = QueryMessageAnswerHeader(
             index_last_update_timestamp=index.end_time, index_last_update_position=index.end_position
         )
-        return Reply(answer, b"".join(found))
+        head = extend_frame(encode_reply(command, Reply(answer)), size)
+        return self._pieces.answer(head, found, size)
 
     def view_message(self, request: Request) -> Reply:
         """Return the record that starts at a position of the log."""
