@@ -31,6 +31,7 @@ from eruca._net.guards import Reporter
 from eruca._net.tls import ServerTls, explain_failure
 from eruca._net.tlsoptions import TlsMode
 from eruca._net.turns import find_turns
+from eruca._net.waiting import Waiting
 from eruca.errors import ConfigError, ConnectFailed
 
 log = logging.getLogger(__name__)
@@ -82,9 +83,8 @@ class Listener:
         self._handshake_s = handshake_s
         self._sockets: list[socket.socket] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        # In order of arrival: the oldest makes room for others.
-        self._silent: dict[_Visitor, None] = {}
-        self._shaking: dict[_Visitor, None] = {}
+        self._silent: Waiting[_Visitor] = Waiting()
+        self._shaking: Waiting[_Visitor] = Waiting()
         self._opening: set[_Visitor] = set()
         self._scanning = Repeating("closing connections that send nothing", self._drop_silent, lambda: scan_s)
 
@@ -163,11 +163,11 @@ class Listener:
             self._open(visitor)
             return
         if self.waiting >= max(self._room(), _WAITING_MIN):
-            # The one that has been silent for longest makes room. If there is none, the protocol refuses this one.
-            oldest = next(iter(self._silent or self._shaking), None)
+            # If there is none to make room, the protocol refuses this one.
+            oldest = (self._silent if len(self._silent) else self._shaking).choose(visitor.host)
             if oldest is not None:
                 self._drop(oldest)
-        self._silent[visitor] = None
+        self._silent.add(visitor, visitor.host)
         if not self._look(visitor) and self._loop is not None:
             self._loop.add_reader(visitor.sock, self._look_again, visitor)
 
@@ -187,7 +187,7 @@ class Listener:
             return False
         except OSError:
             found = b""
-        del self._silent[visitor]
+        self._silent.discard(visitor)
         assert self._tls is not None
         if not found:  # the peer has closed it
             visitor.sock.close()
@@ -209,12 +209,11 @@ class Listener:
 
     def _drop(self, visitor: _Visitor) -> None:
         """Close a connection that is not open yet."""
-        if visitor in self._silent:
-            del self._silent[visitor]
+        if self._silent.discard(visitor):
             if self._loop is not None:
                 self._loop.remove_reader(visitor.sock)
             visitor.sock.close()
-        elif self._shaking.pop(visitor, False) is None and visitor.task is not None:
+        elif self._shaking.discard(visitor) and visitor.task is not None:
             visitor.task.cancel()
 
     # -- opening -----------------------------------------------------------------------------------------------------
@@ -231,8 +230,10 @@ class Listener:
         assert self._loop is not None
         if len(self._shaking) >= HANDSHAKES_MAX:
             # A handshake takes one or two round trips, so the oldest is one that hangs.
-            self._drop(next(iter(self._shaking)))
-        self._shaking[visitor] = None
+            oldest = self._shaking.choose(visitor.host)
+            assert oldest is not None
+            self._drop(oldest)
+        self._shaking.add(visitor, visitor.host)
         visitor.task = task = self._loop.create_task(self._open_encrypted(visitor, tls))
         task.add_done_callback(lambda _: self._on_opened(visitor))
 
@@ -253,7 +254,7 @@ class Listener:
     def _on_opened(self, visitor: _Visitor) -> None:
         """The connection is open and has its protocol, or it failed."""
         self._opening.discard(visitor)
-        self._shaking.pop(visitor, None)
+        self._shaking.discard(visitor)
         assert visitor.task is not None
         if visitor.task.cancelled():
             visitor.sock.close()

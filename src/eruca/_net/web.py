@@ -23,6 +23,7 @@ from eruca._net.guards import Reporter
 from eruca._net.listening import Listener
 from eruca._net.meters import count_refused
 from eruca._net.tls import ServerTls
+from eruca._net.waiting import choose_to_go
 
 log = logging.getLogger(__name__)
 
@@ -107,15 +108,15 @@ class WebPort:
         tasks = [visit.abort() for visit in list(self.visits)]
         await asyncio.gather(*[task for task in tasks if task is not None], return_exceptions=True)
 
-    def make_room(self) -> bool:
-        """Return whether one more connection is accepted: if there are too many, the oldest without a request goes.
+    def make_room(self, host: str) -> bool:
+        """Return whether one more connection is accepted; of too many, one without a request makes room for it.
 
         A monitoring system sends its request at once; connections that send nothing must not keep it out.
         """
         if len(self.visits) < self.limits.connections_max:
             return True
         count_refused(self.option)
-        silent = next((visit for visit in self.visits if not visit.is_asked), None)
+        silent = choose_to_go(((visit, visit.host) for visit in self.visits if not visit.is_asked), host)
         if silent is None:
             return False
         self.visits.pop(silent)
@@ -150,7 +151,7 @@ class _Visit(asyncio.Protocol):
         """Wait for a request for a short time."""
         self._transport = cast(asyncio.Transport, transport)
         self.host = str((transport.get_extra_info("peername") or ("",))[0])
-        has_room = self._port.make_room()
+        has_room = self._port.make_room(self.host)
         self._port.visits[self] = None
         self._limit_time(self._limits.head_seconds_max)
         if not has_room:

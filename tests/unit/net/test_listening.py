@@ -293,6 +293,30 @@ def test_of_too_many_handshakes_the_oldest_is_dropped(
     run(scene())
 
 
+def test_a_crowd_from_one_address_pushes_out_no_handshake_of_another(
+    run: Run, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "HANDSHAKES_MAX", 3)
+
+    async def scene() -> None:
+        async with run_tls(options) as server, AsyncExitStack() as stack:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
+            writer.write(HALF_A_HELLO)
+            await wait_for_handshakes(server, 1)
+            slow = [await stack.enter_async_context(open_peer(server.port)) for _ in range(8)]
+            for count, peer in enumerate(slow, 2):
+                peer.write_bytes(HALF_A_HELLO)
+                await wait_for_handshakes(server, min(count, 3))
+            for peer in slow[:6]:
+                assert await peer.wait_for_end() == b""
+            assert not reader.at_eof()
+            assert server._listener is not None
+            assert next(iter(server._listener._shaking)).host == "127.0.0.2"
+            writer.close()
+
+    run(scene())
+
+
 def test_silent_connections_make_room_for_others(run: Run, options: dict[str, str]) -> None:
     async def scene() -> None:
         async with (

@@ -25,6 +25,7 @@ from eruca._ground.limits import HA_FRAME_BYTES_MAX, HA_LINKS_MAX
 from eruca._net.guards import Reporter
 from eruca._net.listening import Listener
 from eruca._net.tls import ServerTls
+from eruca._net.waiting import choose_to_go
 from eruca._store.messagestore import MessageStore
 from eruca._store.queues.dispatch import Grown
 from eruca._wire.bodies import SlaveState
@@ -116,14 +117,14 @@ class ReplicationServer:
 
     # -- called by links ---------------------------------------------------------------------------------------------
 
-    def refuse_link(self) -> str:
-        """Return why no further slave is accepted; empty if one is."""
+    def refuse_link(self, host: str) -> str:
+        """Return why no further slave is accepted from an address; empty if one is."""
         # Not while a mastership starts or ends, either: confirmations count for a single mastership.
         if not self._standing.writable:
             return "this broker is not the master"
         if len(self.links) >= self._links_max:
             # A connection without a request yet makes room: idle connections must not keep slaves out.
-            silent = next((link for link in self.links if not link.is_joined), None)
+            silent = choose_to_go(((link, link.peer_host) for link in self.links if not link.is_joined), host)
             if silent is None:
                 return f"{self._links_max} slaves are connected already"
             silent.end("another slave needs its place")

@@ -127,7 +127,7 @@ class SlaveLink(asyncio.Protocol):
         self.certificate = read_fingerprint(transport)
         if self.certificate is not None:
             self._handshake = self._membership.expect_slave(self._loop.time(), self.certificate)
-        if refusal := self._server.refuse_link():
+        if refusal := self._server.refuse_link(self.peer_host):
             self._server.reporter.report(self.peer_host, f"{self.peer} may not copy the log: {refusal}")
             self._ended = refusal
             self._transport.abort()
