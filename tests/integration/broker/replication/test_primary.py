@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from eruca._broker.app import Broker
-from eruca._broker.options import BrokerRole
+from eruca._broker.options import HA_PORT_ABOVE, BrokerRole
 from eruca._broker.replication.primary import ReplicationServer
 from eruca._ground.limits import HA_LINKS_MAX
 from eruca._wire.codes import ResponseCode
@@ -26,7 +26,7 @@ from eruca._wire.replication import (
 from eruca.errors import ConnectFailed
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.replication.pairs import read_log
-from tests.integration.broker.replication.rawslave import Connect, FencedSlave
+from tests.integration.broker.replication.rawslave import Connect, FencedSlave, RawSlave
 from tests.integration.broker.requests import try_send
 from tests.unit.store.samples import make_message, wait_for
 
@@ -298,6 +298,23 @@ async def test_a_crowd_that_says_little_keeps_no_slave_out(broker: Broker, conne
     another.report(0)
     await wait_for(lambda: len(broker.replication.server.list_slaves()) == 2)
     assert len(broker.replication.server.links) == (HA_LINKS_MAX if said else 2)
+
+
+async def test_a_crowd_from_one_address_ends_no_handshake_of_another(broker: Broker, connect: Connect) -> None:
+    port, started = broker.standing.port + HA_PORT_ABOVE, encode_report(LogReport(0))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+    slave = RawSlave(reader, writer)
+    slave.say(started[:1])
+    server = broker.replication.server
+    await wait_for(lambda: [link.peer_host for link in server.links] == ["127.0.0.2"])
+    crowd = [await connect(broker) for _ in range(HA_LINKS_MAX + 10)]
+    for stranger in crowd:
+        stranger.say(started[:1])
+    for stranger in crowd[:11]:
+        await stranger.wait_until_closed()
+    slave.say(started[1:])
+    await wait_for(lambda: len(server.list_slaves()) == 1)
+    writer.close()
 
 
 async def test_a_slave_feeds_nobody(make_broker: MakeBroker, connect: Connect) -> None:
