@@ -14,9 +14,9 @@ from eruca._client.session.session import Session
 from eruca._observe.telemetry import Operation
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import FLAG_ONEWAY, VERSION_ANNOUNCED, RequestCode, ResponseCode
-from eruca._wire.command import FRAME_PREFIX
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import SendMessageAnswerHeader, SendMessageV2Header
+from eruca._wire.kernel.frames import encode_send
 from eruca._wire.names import TEMPLATE_TOPIC
 from eruca.errors import CallTimeout, ConnectFailed
 
@@ -134,9 +134,7 @@ class Sender:
         )
         before, between, behind = self._texts.get(key) or self._write_texts(key)
         now_ms = self._session.clock.now_ms()
-        header = b"%b%d%b%b%b%d%b" % (before, now_ms, between, _quote(parcel.properties), behind, opaque, _END)
-        body = parcel.body
-        return b"".join((FRAME_PREFIX.pack(4 + len(header) + len(body), len(header)), header, body))
+        return encode_send(before, now_ms, between, _quote(parcel.properties), behind, opaque, _END, parcel.body)
 
     def _write_texts(self, key: tuple[str, int, int, int, int, int, int]) -> tuple[bytes, bytes, bytes]:
         topic, queue_id, code, sys_flag, message_flag, reconsume_times, flag = key
