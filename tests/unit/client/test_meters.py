@@ -15,9 +15,12 @@ def read(name: str, **labels: str) -> Any:
 
 def test_sends_are_counted_by_group() -> None:
     meter = SendMeter("meter-shop")
-    meter.add_sent(0.002, 1)
-    meter.add_sent(0.004, 3)
-    meter.add_failed(2)
+    meter.add_sent(0.002)
+    meter.add_tries(1)
+    meter.add_sent(0.004)
+    meter.add_tries(3)
+    meter.add_failed()
+    meter.add_tries(2)
     assert read("sent_total", group="meter-shop") == 2
     assert read("send_retries_total", group="meter-shop") == 3
     assert read("send_failures_total", group="meter-shop") == 1
@@ -25,8 +28,8 @@ def test_sends_are_counted_by_group() -> None:
 
 
 def test_two_producers_of_a_group_share_their_counts() -> None:
-    SendMeter("meter-two").add_sent(0.001, 1)
-    SendMeter("meter-two").add_sent(0.001, 1)
+    SendMeter("meter-two").add_sent(0.001)
+    SendMeter("meter-two").add_sent(0.001)
     assert read("sent_total", group="meter-two") == 2
 
 
