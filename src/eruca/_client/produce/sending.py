@@ -78,12 +78,11 @@ class Sender:
         """Send, and return an awaitable of the answer. Raises ConnectFailed if the broker has no address."""
         session = self._session
         address = session.routes.masters.get(queue.broker_name) or self.find_address(queue)
-        caller = session.caller
-        link = caller.find_link(address)
-        if link is None or caller.credentials is not None or parcel.max_reconsume_times is not None:
+        link = session.caller.find_free_link(address)
+        if link is None or parcel.max_reconsume_times is not None:
             return session.calls.call(address, self._build(parcel, queue), max(1, round(timeout_ms)))
         opaque, answer = link.calls.begin(timeout_ms / 1000)
-        link.send(self._encode(parcel, queue, 0, opaque))
+        link.outbox.send(self._encode(parcel, queue, 0, opaque))
         return answer
 
     async def send_oneway(self, parcel: Parcel, queue: MessageQueue) -> None:
@@ -93,14 +92,14 @@ class Sender:
         """
         address = self.find_address(queue)
         session = self._session
-        link = session.caller.find_link(address)
-        if link is None or session.caller.credentials is not None:
+        link = session.caller.find_free_link(address)
+        if link is None:
             await session.calls.notify(address, self._build(parcel, queue))
             link = session.caller.find_link(address)
+            if link is None:
+                return
         else:
-            link.send(self._encode(parcel, queue, FLAG_ONEWAY, 0))
-        if link is None:
-            return
+            link.outbox.send(self._encode(parcel, queue, FLAG_ONEWAY, 0))
         try:
             async with asyncio.timeout(session.call_timeout_s):
                 await link.drain()
