@@ -259,7 +259,7 @@ class ConcurrentService:
         crew.done += len(records)
         observer.count(handler.topic, len(records), is_done, ended - now)
         if is_done:
-            _finish(inbox, records)
+            inbox.end(records)
         else:
             await self._give_back_all(inbox, messages, outcome)
 
@@ -303,7 +303,7 @@ class ConcurrentService:
             inbox.last_consumed = asyncio.get_running_loop().time()
             self._observer.count(crew.handler.topic, len(messages), is_done, spent_s)
         if is_done or inbox.dropped:
-            _finish(inbox, [message.record for message in messages])
+            inbox.end([message.record for message in messages])
             self._leave(crew, len(messages))
             return
         task = asyncio.get_running_loop().create_task(self._give_back_all(inbox, messages, outcome))
@@ -325,7 +325,7 @@ class ConcurrentService:
             is_open = message._settle is not None and inbox.process.is_open(record.queue_offset)
             if is_open and not inbox.dropped:
                 await self._give_back(inbox, record, -1 if outcome is Outcome.DEAD else message.retry_level)
-            _finish(inbox, [record])
+            inbox.end([record])
 
     async def _give_back(self, inbox: Inbox, record: Record, level: int) -> None:
         if self._broadcast:
@@ -407,12 +407,3 @@ class ConcurrentService:
         await asyncio.gather(*tasks, return_exceptions=True)
         for crew in crews:
             crew.handler.close()
-
-
-def _finish(inbox: Inbox, records: list[Record]) -> None:
-    """Take messages off the running ones, and mark them done unless the queue now belongs to another member."""
-    for record in records:
-        offset = record.queue_offset
-        inbox.running.pop(offset, None)
-        if not inbox.dropped:
-            inbox.finish(offset)
