@@ -41,13 +41,11 @@ class ConsumeMeter:
     """Counts what one consumer group consumes from a topic."""
 
     def __init__(self, group: str, topic: str) -> None:
-        self._done = REGISTRY.counter("consumed_total", "Messages handled successfully", group=group, topic=topic)
-        self._failed = REGISTRY.counter(
-            "consume_failures_total", "Messages whose handler failed", group=group, topic=topic
-        )
-        self._seconds = REGISTRY.histogram("handle_seconds", "Time a handler takes", group=group, topic=topic)
-
-    def add(self, count: int, is_done: bool, seconds: float) -> None:
-        """Count one finished call of a handler."""
-        (self._done if is_done else self._failed).add(count)
-        self._seconds.observe(seconds)
+        done = REGISTRY.counter("consumed_total", "Messages handled successfully", group=group, topic=topic)
+        failed = REGISTRY.counter("consume_failures_total", "Messages whose handler failed", group=group, topic=topic)
+        seconds = REGISTRY.histogram("handle_seconds", "Time a handler takes", group=group, topic=topic)
+        #: Count messages that were handled, and messages whose handler failed.
+        self.add_done: Final = done.add
+        self.add_failed: Final = failed.add
+        #: Counts one call of a handler, with its duration.
+        self.add_call: Final = seconds.observe

@@ -35,8 +35,10 @@ def test_two_producers_of_a_group_share_their_counts() -> None:
 
 def test_handlers_are_counted_by_group_and_topic() -> None:
     meter = ConsumeMeter("meter-bills", "orders")
-    meter.add(5, True, 0.01)
-    meter.add(2, False, 0.02)
+    meter.add_call(0.01)
+    meter.add_done(5)
+    meter.add_call(0.02)
+    meter.add_failed(2)
     assert read("consumed_total", group="meter-bills", topic="orders") == 5
     assert read("consume_failures_total", group="meter-bills", topic="orders") == 2
     assert read("handle_seconds", group="meter-bills", topic="orders")["count"] == 2
