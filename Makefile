@@ -159,7 +159,7 @@ test: $(READY) ## a slice of every suite; tests whose tools are missing are left
 
 # Suites that touch a kernel, run once more without the compiled ones; `make test` takes those that look closest at them.
 PLAIN_SLICE := tests/unit/test_kernels.py tests/unit/test_readers_agree.py \
-               $(addprefix tests/unit/wire/,kernel $(addprefix test_,record.py digest.py batch.py)) \
+               $(addprefix tests/unit/wire/,kernel $(addprefix test_,record.py frame.py digest.py batch.py)) \
                $(addprefix tests/unit/store/,kernel reading test_append_encoded.py test_messagestore.py test_replay_log.py \
                  queues/test_dispatch.py queues/test_index.py lineage/test_replicalog.py log/test_scan.py) \
                $(addprefix tests/unit/spark/,kernel sink/test_encoding.py) \

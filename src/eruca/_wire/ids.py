@@ -32,6 +32,8 @@ _UNIQUE_TAIL: Final = struct.Struct(">HIIH")
 _V4_ID_BYTES: Final = 16
 _V6_ID_BYTES: Final = 28
 _DECEMBER: Final = 12
+# The two digits of each byte.
+_HEX: Final = tuple([f"{byte:02X}" for byte in range(256)])
 
 
 class OffsetId(msgspec.Struct, gc=False, frozen=True):
@@ -115,20 +117,30 @@ class UniqueIds:
         self._month_start = 0
         self._next_month = 0
         self._last = 0
-        self._prefix = ""
+        self._owner_and_salt = ""
+        # Everything before the counter, for the ids of the last millisecond.
+        self._stamp = ""
         self._set_salt(int.from_bytes(os.urandom(4), "big") if salt is None else salt)
 
     def _set_salt(self, salt: int) -> None:
-        self._prefix = (self._owner + struct.pack(">I", salt & 0xFFFFFFFF)).hex().upper()
+        self._owner_and_salt = (self._owner + struct.pack(">I", salt & 0xFFFFFFFF)).hex().upper()
 
     def create(self) -> str:
         """Make the next id."""
         now = self._clock.now_ms()
+        if now != self._last:
+            self._begin(now)
+        # next() on a counter is atomic even with several threads.
+        number = next(self._counter)
+        return f"{self._stamp}{_HEX[number >> 8 & 0xFF]}{_HEX[number & 0xFF]}"
+
+    def _begin(self, now: int) -> None:
+        """Begin another millisecond."""
         if now < self._last:
             self._set_salt(int.from_bytes(os.urandom(4), "big"))
             self._month_start, self._next_month = _find_month(now)
         elif now >= self._next_month:
             self._month_start, self._next_month = _find_month(now)
+        # In this order: another thread that finds its millisecond begun uses its stamp.
+        self._stamp = f"{self._owner_and_salt}{now - self._month_start:08X}"
         self._last = now
-        # next() on a counter is atomic even with several threads.
-        return f"{self._prefix}{now - self._month_start:08X}{next(self._counter) & 0xFFFF:04X}"
