@@ -15,10 +15,27 @@ else:
 
 if cython.compiled:
     from cython.cimports.eruca._wire.kernel.memory import *
+    from cython.cimports.eruca._wire.kernel.record import *
 else:
-    from eruca._wire.kernel.memory import format_number, format_u32
+    from eruca._wire.kernel.memory import format_number, format_u32, take, write_hex, write_i64
+    from eruca._wire.kernel.record import V6_HOST_BYTES
 
 compiled: bool = cython.compiled
+
+
+def encode_offset_id(store_host: bytes, position: cython.longlong) -> str:
+    """Encode the offset id of the record at `position` on the broker `store_host` (packed)."""
+    if len(store_host) > V6_HOST_BYTES:
+        raise ValueError(f"a packed host has at most {V6_HOST_BYTES} bytes, not {len(store_host)}")
+    if cython.compiled:
+        number: cython.uchar[8]
+        text: cython.uchar[56]
+    else:
+        number = bytearray(8)
+        text = bytearray(56)
+    write_i64(number, 0, position)
+    end: cython.Py_ssize_t = write_hex(text, 0, store_host, 0, len(store_host))
+    return take(text, 0, write_hex(text, end, number, 0, 8)).decode("ascii")
 
 
 def encode_stored(
