@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eruca._wire.host import V4_HOST_BYTES, V6_HOST_BYTES
+from eruca._wire.host import V6_HOST_BYTES
 
 COMPRESSED: Final = 0x1
 MULTI_TAGS: Final = 0x2
@@ -75,9 +75,8 @@ def set_transaction(sys_flag: int, kind: int) -> int:
 
 def set_host_bits(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
     """Make the two IPv6 bits agree with the lengths of the packed hosts."""
-    sys_flag &= ~HOSTS_V6_MASK
-    if len(born_host) + len(store_host) == 2 * V4_HOST_BYTES:  # as nearly always
-        return sys_flag
+    if sys_flag & HOSTS_V6_MASK:
+        sys_flag &= ~HOSTS_V6_MASK
     if len(born_host) == V6_HOST_BYTES:
         sys_flag |= BORN_HOST_V6
     if len(store_host) == V6_HOST_BYTES:

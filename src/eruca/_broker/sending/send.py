@@ -27,13 +27,13 @@ from eruca._wire.ids import encode_offset_id
 from eruca._wire.once import ONCE_GROUP, ONCE_MARK, drop_mark
 from eruca.errors import InvalidName, RequestRefused, StoreError, WireError
 
-# Looking up an enum member takes longer than comparing it.
+# Comparing with a member of an enum takes longer than with a number.
 _BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 
 _HEADERS: Final[dict[int, type[SendMessageHeader] | type[SendMessageV2Header]]] = {
-    RequestCode.SEND_MESSAGE: SendMessageHeader,
-    RequestCode.SEND_MESSAGE_V2: SendMessageV2Header,
-    RequestCode.SEND_BATCH_MESSAGE: SendMessageV2Header,
+    int(RequestCode.SEND_MESSAGE): SendMessageHeader,
+    int(RequestCode.SEND_MESSAGE_V2): SendMessageV2Header,
+    int(RequestCode.SEND_BATCH_MESSAGE): SendMessageV2Header,
 }
 
 
