@@ -98,7 +98,7 @@ lock: ## compile the locks again from pyproject.toml (UPGRADE=--upgrade for the 
 	@test -x $(BIN)/uv || $(MAKE) setup
 	@for name in dev core bootstrap bench audit; do \
 	    case $$name in \
-	        dev) from="pyproject.toml --extra all --extra dev" ;; \
+	        dev) from="pyproject.toml --extra all --group dev" ;; \
 	        core) from="pyproject.toml -c requirements/dev.txt" ;; \
 	        bootstrap) from="requirements/bootstrap.in -c requirements/dev.txt" ;; \
 	        bench) from="requirements/bench.in" ;; \
