@@ -132,6 +132,11 @@ cdef inline Py_ssize_t write_number(unsigned char* q, Py_ssize_t to, long long n
     return to
 
 
+cdef inline bytes format_number(long long number):
+    cdef unsigned char digits[20]
+    return digits[: write_number(digits, 0, number)]
+
+
 cdef inline str format_hex(bytes raw, long long number):
     cdef unsigned char eight[8]
     cdef unsigned char text[80]

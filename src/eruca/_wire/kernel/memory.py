@@ -107,6 +107,11 @@ def write_number(q: Any, to: int, number: int) -> int:
     return copy(q, to, digits, 0, len(digits))
 
 
+def format_number(number: int) -> bytes:
+    """A number in decimal."""
+    return b"%d" % number
+
+
 def format_hex(raw: bytes, number: int) -> str:
     """At most 32 bytes, then a number of eight bytes, in hexadecimal."""
     return f"{raw.hex().upper()}{number & 0xFFFFFFFFFFFFFFFF:016X}"
