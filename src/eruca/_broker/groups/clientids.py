@@ -72,7 +72,8 @@ class ClientIds:
             for other in list(self._left):
                 self._forget_old(other)
         if self._left_count > _KEPT_MAX:
-            self._drop(next(reversed(max(self._left.values(), key=len))))
+            most: dict[str, None] = max(self._left.values(), key=len)
+            self._drop(next(reversed(most)))
 
     def _is_old(self, use: _Use) -> bool:
         return use.left_at < self._clock.monotonic() - _KEPT_SECONDS
