@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NoReturn
 
 from eruca._broker.administering.stats import Stats
-from eruca._broker.standing import Standing
 from eruca._store.messagestore import MessageStore
 from eruca._wire.codes import ResponseCode
 from eruca._wire.names import check_topic

@@ -250,7 +250,7 @@ class MessageStore:
             transient.check_room(size)
         message.store_timestamp = now = self.clock.now_ms()
         index = self.index
-        # A message has fewer keys than its properties have bytes. Usually there is room, and nothing else has to be known.
+        # A message has fewer keys than its properties have bytes. Usually there is room, and nothing else matters.
         if (
             index is not None
             and (transient is not None or not index.files or index.files[-1].room < len(properties))

@@ -26,6 +26,8 @@ from eruca._wire.host import pack_ip, unpack_host, unpack_ip
 from eruca._wire.kernel.answers import encode_offset_id
 from eruca.errors import WireError
 
+__all__ = ["OffsetId", "UniqueId", "UniqueIds", "decode_offset_id", "decode_unique_id", "encode_offset_id"]
+
 _POSITION: Final = struct.Struct(">q")
 _UNIQUE_TAIL: Final = struct.Struct(">HIIH")
 _V4_ID_BYTES: Final = 16

@@ -314,6 +314,7 @@ async def test_a_crowd_from_one_address_ends_no_handshake_of_another(broker: Bro
         await stranger.wait_until_closed()
     slave.say(started[1:])
     await wait_for(lambda: len(server.list_slaves()) == 1)
+    assert [link.peer_host for link in server.links if link.is_joined] == ["127.0.0.2"]
     writer.close()
 
 
