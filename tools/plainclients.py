@@ -61,7 +61,7 @@ class Client:
 
 
 def _part(name: str, module: str) -> Client:
-    target = module.partition(".")[0]
+    target = module.rpartition(".")[2]
     return Client(name, f"eruca._admin.{module}", target, "base", "PlainPart", package=ADMIN, is_part=True)
 
 
@@ -91,7 +91,7 @@ CLIENTS: Final = (
     _part("NameServers", "nameservers"),
     _part("Accounts", "accounts"),
     _part("Routes", "routes"),
-    _part("Doctor", "doctor.examination"),
+    _part("Doctor", "doctor.doctor"),
 )
 
 

@@ -13,7 +13,7 @@ from eruca._admin.cluster import Cluster
 from eruca._admin.connection import Connection
 from eruca._admin.deadletters import DeadLetters
 from eruca._admin.delayed import DelayedMessages
-from eruca._admin.doctor.examination import Doctor
+from eruca._admin.doctor.doctor import Doctor
 from eruca._admin.groups import Groups
 from eruca._admin.messages import Messages
 from eruca._admin.nameservers import NameServers

@@ -23,7 +23,7 @@ Item = TypeVar("Item", bound=Cached)
 class ProcessQueue(Generic[Item]):
     """Messages of one queue that are not done yet."""
 
-    __slots__ = ("_done", "_end", "_open", "_sizes", "bytes", "count")
+    __slots__ = ("_done", "_end", "_open", "_sizes", "bytes")
 
     def __init__(self) -> None:
         # Offsets in order of arrival, from the first that is not done; later ones that are done are in _done.
@@ -32,39 +32,38 @@ class ProcessQueue(Generic[Item]):
         self._done: set[int] = set()
         # The offset after the last message that ever arrived; negative when none did.
         self._end = -1
-        self.count = 0
         self.bytes = 0
+
+    @property
+    def count(self) -> int:
+        """How many messages are here and not done."""
+        return len(self._sizes)
 
     def put(self, items: list[Item]) -> list[Item]:
         """Add pulled messages; returns the new ones. A message that arrived before is not added twice."""
-        fresh = [item for item in items if item.queue_offset >= self._end] if self._end >= 0 else items
-        sizes = self._sizes
-        size = 0
-        for item in fresh:
-            self._open.append(item.queue_offset)
-            sizes[item.queue_offset] = item.size
-            size += item.size
-        if fresh:
-            self._end = fresh[-1].queue_offset + 1
-            self.count += len(fresh)
-            self.bytes += size
-        return fresh
+        if items and items[0].queue_offset < self._end:
+            items = [item for item in items if item.queue_offset >= self._end]
+        if items:
+            sizes = {item.queue_offset: item.size for item in items}
+            self._open.extend(sizes)
+            self._sizes.update(sizes)
+            self.bytes += sum(sizes.values())
+            self._end = items[-1].queue_offset + 1
+        return items
 
     def finish(self, offset: int) -> bool:
         """Mark a message as done; False when it is not (or no longer) here."""
         size = self._sizes.pop(offset, None)
         if size is None:
             return False
-        self.count -= 1
         self.bytes -= size
-        opened = self._open
-        if opened[0] == offset:
-            opened.popleft()
-            done = self._done
-            while opened and opened[0] in done:
-                done.discard(opened.popleft())
-        else:
-            self._done.add(offset)
+        opened, done = self._open, self._done
+        if opened[0] != offset:
+            done.add(offset)
+            return True
+        opened.popleft()
+        while done and opened[0] in done:
+            done.discard(opened.popleft())
         return True
 
     def is_open(self, offset: int) -> bool:
