@@ -101,6 +101,7 @@ async def case_a_group_that_is_away(stage: Stage) -> None:
     "groups.members",
     "groups.subscriptions",
     "groups.differences",
+    "groups.connections",
     "groups.delete",
     "clients.consumers",
     "clients.running",
@@ -131,6 +132,12 @@ async def case_a_group_at_work(stage: Stage) -> None:
         subscriptions = (await admin.groups.subscriptions(group)).items
         assert Subscribed(topic=topic, expression="*") in subscriptions
         assert (await admin.groups.differences(group)).items == [] == shown.differences
+        (connected,) = (await admin.groups.connections([group, stage.name("nobody")])).items
+        assert (connected.group, connected.model, connected.start) == (group, "clustering", "earliest")
+        assert sorted(each.client_id for each in connected.connections) == sorted(each.client_id for each in members)
+        assert Subscribed(topic=topic, expression="*") in connected.subscriptions
+        assert group in {each.group for each in (await admin.groups.connections()).items}
+        assert (await admin.groups.connections([group, stage.name("nobody")], limit=1)).cut
         first = members[0].client_id
         running = await admin.clients.running(group, first)
         held = {(queue.topic, queue.queue) for queue in running.queues if queue.topic == topic}

@@ -12,7 +12,7 @@ from eruca import Message, Producer, Receipt
 from eruca.admin import Delayed, Listed, State, StoredMessage, TraceRow, Wanted
 from eruca.errors import ConfigError, ErucaError, NoRoute
 from tests.admin.stage import BROKER, Stage, covers, poll
-from tests.integration.admin.staging import bury, prepare
+from tests.integration.admin.staging import bury, prepare, wait_for_queues
 from tests.patience import PATIENCE_S
 
 
@@ -30,6 +30,7 @@ async def case_found_in_every_way(stage: Stage) -> None:
     assert (viewed.body, viewed.tags, viewed.keys, viewed.tries) == (b"hello", "new", [key], 0)
     assert viewed.properties["a"] == "b" and viewed.message_id == receipt.message_id
     assert viewed.stored_at is not None and abs(datetime.now(UTC) - viewed.stored_at) < timedelta(minutes=10)
+    await wait_for_queues(stage.raw, topic, [receipt])
     assert await messages.at(topic, BROKER, 1, 0) == viewed
     found = await poll(lambda: messages.find(topic, receipt.message_id), lambda found: bool(found.items))
     assert found.items == [viewed] and not found.cut

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from eruca.admin import Listed
 from eruca.errors import ConfigError, ErucaError, NoRoute, RequestRefused
 from tests.admin.stage import BROKER, Stage, covers, outcomes
 
@@ -148,12 +149,14 @@ async def case_members(stage: Stage) -> None:
         await cluster.demote(f"{BROKER}:0")
 
 
-@covers("nameservers.list", "nameservers.config", "nameservers.set_config")
+@covers("nameservers.list", "nameservers.compare", "nameservers.config", "nameservers.set_config")
 async def case_name_servers(stage: Stage) -> None:
     """What they know and how they are configured."""
     nameservers = stage.admin.nameservers
     (server,) = (await nameservers.list()).items
     assert (server.address, server.answers, server.brokers) == (stage.nameserver, True, 1) and server.topics > 0
+    # A single one agrees with itself.
+    assert await nameservers.compare() == Listed(items=[])
     (config,) = (await nameservers.config()).items
     before = config.options["orderMessageEnable"]
     wanted = {"orderMessageEnable": "true" if before == "false" else "false"}

@@ -86,7 +86,15 @@ async def case_kinds_of_topics(stage: Stage) -> None:
     assert (await topics.list(cluster="elsewhere")).items == []
 
 
-@covers("topics.show", "topics.queues", "topics.groups", "topics.traffic", "topics.settings", "topics.unused")
+@covers(
+    "topics.show",
+    "topics.queues",
+    "topics.ends",
+    "topics.groups",
+    "topics.traffic",
+    "topics.settings",
+    "topics.unused",
+)
 async def case_what_a_topic_has(stage: Stage) -> None:
     """Its queues, their ends and times, its groups, its traffic."""
     topics, topic, group = stage.admin.topics, await stage.create_topic(), stage.name("billing")
@@ -106,6 +114,12 @@ async def case_what_a_topic_has(stage: Stage) -> None:
         (each.queue, each.end) for each in shown.queues
     ]
     assert (await topics.queues(topic, limit=1)).cut and (await topics.show(topic, limit=1)).cut
+    ends = await topics.ends([topic, empty, stage.name("nothing")])
+    assert {(each.topic, each.queue): each.end for each in ends.items} == {
+        **{(topic, each.queue): each.end for each in shown.queues},
+        **{(empty, number): 0 for number in range(2)},
+    }
+    assert ends.problems == [] and (await topics.ends([topic, empty], limit=3)).cut
     assert (await topics.groups(topic)).items == [group]
     (settings,) = (await topics.settings(topic)).items
     assert (settings.topic, settings.broker, settings.settings.write_queues) == (topic, BROKER, 2)

@@ -15,6 +15,7 @@ import eruca.sync
 from eruca import ClientOptions, Consumer, Flow, Message, Offsets, Producer, Rebalance, Receipt, Retry
 from eruca.admin import Admin, Moved
 from eruca.admin import Changed as AnyChanged
+from tests.integration.admin.staging import wait_for_queues
 from tests.patience import PATIENCE_S
 
 Case = Callable[["Stage"], Awaitable[None]]
@@ -118,7 +119,7 @@ class Stage:
     async def send(self, topic: str, count: int, **how: Any) -> list[Receipt]:
         """Send messages, numbered by a property, with keys and tags."""
         async with Producer(self.nameserver, group=self.name("senders"), options=QUICK_OPTIONS) as producer:
-            return [
+            receipts = [
                 await producer.send(
                     topic,
                     b"body %d" % number,
@@ -126,6 +127,8 @@ class Stage:
                 )
                 for number in range(count)
             ]
+        await wait_for_queues(self.raw, topic, receipts)
+        return receipts
 
     @asynccontextmanager
     async def member(

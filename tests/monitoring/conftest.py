@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,18 @@ from tests.monitoring.workload import OPTIONS
 class Cluster:
     """`eruca up`, and a slave beside it."""
 
-    def __init__(self, home: Path, *more: str) -> None:
-        options = [word for option in (*OPTIONS, *more) for word in ("--option", option)]
+    def __init__(self, home: Path, *more: str, of_slave: Sequence[str] = ()) -> None:
+        """`more` are options of both."""
+        options = _to_flags(*OPTIONS, *more)
         (home / "slave").mkdir(parents=True)
         self.up = Up(home, *choose_ports(), *options)
         ports = ["--listen-port", str(find_ports(-2, 1)), "--metrics-port", "0", "-n", self.up.address]
-        role = ["--option", "brokerRole=SLAVE", "--option", "brokerId=1"]
-        self.slave = Up(home / "slave", *ports, *(() if more else role), *options, command="broker")
+        role = _to_flags("brokerRole=SLAVE", "brokerId=1", *of_slave)
+        try:
+            self.slave = Up(home / "slave", *ports, *role, *options, command="broker")
+        except BaseException:
+            self.up.end()
+            raise
         self.nameserver = self.up.address
         self.urls = [str(each.facts["metrics"]) for each in (self.up, self.slave)]
 
@@ -30,6 +35,10 @@ class Cluster:
         for each in (self.slave, self.up):
             status, said = each.end()
             assert status == 0, said
+
+
+def _to_flags(*options: str) -> list[str]:
+    return [word for option in options for word in ("--option", option)]
 
 
 @pytest.fixture

@@ -13,7 +13,10 @@ from tests.paths import REPOSITORY
 
 DASHBOARDS = REPOSITORY / "deploy" / "grafana"
 RULES = REPOSITORY / "deploy" / "prometheus" / "rules.yml"
+CONFIG = RULES.with_name("prometheus.yml")
 _STRING = re.compile(r'"[^"]*"')
+_COMPARISON = re.compile(r"(==|!=|<=|>=|<|>)(?= )")
+_SET_OPERATOR = re.compile(r"\b(?:unless|and) on \([\w, ]+\)")
 _METRIC = re.compile(r"\b(?:rocketmq|eruca|process)_\w+|\bup\b")
 
 
@@ -62,6 +65,14 @@ def list_queries() -> Iterator[str]:
         yield query
     for rule in list_rules():
         yield rule["expr"]
+
+
+def list_operands(rule: str) -> list[str]:
+    """The parts of an alert rule that must have data at any time, so that it can fire.
+
+    A comparison answers 0 or 1 instead of nothing, and both sides of `unless` and `and` count.
+    """
+    return [_COMPARISON.sub(r"\1 bool", each).strip() for each in _SET_OPERATOR.split(rule)]
 
 
 def list_names(query: str) -> set[str]:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from eruca._net.caller import Caller
 from eruca._wire.bodies import KVTable, decode_json
 from eruca._wire.codes import RequestCode
@@ -159,6 +161,8 @@ def check_values(values: Values) -> None:
     assert find(values, "rocketmq_timing_messages") == 1
     assert find(values, "eruca_broker_delayed_messages", level="18") == 1
     assert find(values, "eruca_broker_halves_without_producer") == 1
+    used = find(values, "eruca_store_disk_used_ratio")
+    assert used == pytest.approx(find(values, "rocketmq_brokeruntime_commitlog_disk_ratio"), abs=0.05)
     assert find(values, "eruca_nameserver_masters") == 1
     assert find(values, "eruca_nameserver_members") == 2
     # No row for broadcast, where every member has its own progress.

@@ -15,6 +15,7 @@ from eruca._admin.progress import QueueProgress
 from eruca._admin.rates import Rate, read_rates
 from eruca._admin.results import LIMIT, Change, Changed, Listed, Undo, cut_list, fail_silent, name_outcome
 from eruca._admin.runtime import Runtime, describe_runtime, read_clock, read_table
+from eruca._admin.serveroptions import choose_options, list_different
 from eruca._admin.settings import read_topic_configs
 from eruca._admin.targets import (
     BrokerRow,
@@ -169,17 +170,18 @@ class Brokers:
             raise ConfigError("no option is named", hint='pass options={"fileReservedTime": "72"}, for example')
         rows = await find_targets(connection, one_or_all(broker), cluster)
         before, problems = await ask_each(rows, lambda row: _read_config(connection, row))
-        known = {row.where: _choose(config.options, wanted) for row, config in before}
+        known = {row.where: choose_options(config.options, wanted) for row, config in before}
 
         async def change(row: BrokerRow) -> Change[dict[str, str]]:
             was = known[row.where]
-            if dry_run or was == wanted:
-                outcome = name_outcome(was, wanted, dry_run=dry_run)
-                return Change(where=row.where, before=was, after=wanted, outcome=outcome)
+            planned = wanted if list_different(wanted, was) else was
+            if dry_run or planned == was:
+                outcome = name_outcome(was, planned, dry_run=dry_run)
+                return Change(where=row.where, before=was, after=planned, outcome=outcome)
             await connection.ask(row.address, RequestCode.UPDATE_BROKER_CONFIG, body=wanted)
-            after = _choose((await _read_config(connection, row)).options, wanted)
+            after = choose_options((await _read_config(connection, row)).options, wanted)
             # Java's broker takes any name and forgets those it does not know.
-            ignored = [name for name, value in wanted.items() if after.get(name) != value]
+            ignored = list_different(wanted, after)
             reason = f"the broker did not take {', '.join(ignored)}" if ignored else ""
             outcome = "failed" if ignored else "done"
             return Change(where=row.where, before=was, after=after, outcome=outcome, reason=reason)
@@ -279,10 +281,6 @@ async def _read_config(connection: Connection, row: BrokerRow) -> ServerConfig:
     if isinstance(header, BrokerConfigAnswerHeader):
         version = decode_json(DataVersion, header.version.encode()).counter
     return ServerConfig(where=row.where, address=row.address, options=options or {}, version=version)
-
-
-def _choose(options: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    return {name: options[name] for name in wanted if name in options}
 
 
 def _read_count(header: object) -> int:

@@ -23,6 +23,7 @@ from eruca._admin.results import (
     fail_silent,
     name_outcome,
 )
+from eruca._admin.serveroptions import choose_options, list_different
 from eruca._admin.targets import gather_bounded
 from eruca._wire.bodies import ClusterInfo, TopicList
 from eruca._wire.codes import RequestCode
@@ -127,16 +128,17 @@ class NameServers:
         if not wanted:
             raise ConfigError("no option is named", hint='pass options={"orderMessageEnable": "true"}, for example')
         configs, problems = await self._ask_all(self._read_config)
-        before = {server: _choose(config, wanted) for server, config in configs.items()}
+        before = {server: choose_options(config, wanted) for server, config in configs.items()}
 
         async def change(server: str) -> Change[dict[str, str]]:
             was = before[server]
-            if dry_run or was == wanted:
-                outcome = name_outcome(was, wanted, dry_run=dry_run)
-                return Change(where=server, before=was, after=wanted, outcome=outcome)
+            planned = wanted if list_different(wanted, was) else was
+            if dry_run or planned == was:
+                outcome = name_outcome(was, planned, dry_run=dry_run)
+                return Change(where=server, before=was, after=planned, outcome=outcome)
             await self._connection.ask_nameserver(server, RequestCode.UPDATE_NAMESRV_CONFIG, body=wanted)
-            after = _choose(await self._read_config(server), wanted)
-            ignored = [name for name, value in wanted.items() if after.get(name) != value]
+            after = choose_options(await self._read_config(server), wanted)
+            ignored = list_different(wanted, after)
             reason = f"the name server did not take {', '.join(ignored)}" if ignored else ""
             outcome = "failed" if ignored else "done"
             return Change(where=server, before=was, after=after, outcome=outcome, reason=reason)
@@ -226,7 +228,3 @@ class NameServers:
     async def order_delete(self, topic: str, *, dry_run: bool = False) -> Changed[str]:
         """Delete the order configuration of a topic."""
         return await self.kv_delete(ORDER_TOPICS, topic, dry_run=dry_run)
-
-
-def _choose(options: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    return {name: options[name] for name in wanted if name in options}

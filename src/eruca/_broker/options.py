@@ -15,6 +15,7 @@ from eruca._ground.limits import (
     PULL_TRANSFER_BYTES_MAX,
     TOPIC_QUEUES_MAX,
 )
+from eruca._observe.logs import LOG_LEVEL_DOC, LogLevel
 from eruca._wire.names import TRACE_TOPIC
 
 # The fast port, which does not accept pulls, is this far below the service port.
@@ -285,7 +286,7 @@ class BrokerOptions(BrokerLimitOptions):
     transaction_check_max: int = option(15, "transactionCheckMax", "maximum number of checks of a half message")
     store_root: str = option("eruca-data/store", "storePathRootDir", "the store directory")
     commitlog_path: str = option("", "storePathCommitLog", "the commit log's directory; empty: commitlog in the store")
-    message_log_level: str = option("INFO", "logLevel", "log level: DEBUG, INFO, WARNING or ERROR")
+    log_level: LogLevel = option(LogLevel.INFO, "logLevel", LOG_LEVEL_DOC, mutable=True)
 
     @property
     def bind_host(self) -> str:

@@ -100,7 +100,7 @@ async def _list_registered() -> list[Description]:
         try:
             count_refused("")
             count_closed("")
-            ReplicationMeter().show(ReplicationState(broker_name="", slaves=[SlaveState()]))
+            ReplicationMeter("").show(ReplicationState(broker_name="", slaves=[SlaveState()]))
             found = [figures.about for registry in (SERVER, BROKER) for figures in read_registry(registry)]
             return sorted(found, key=lambda about: about.name)
         finally:

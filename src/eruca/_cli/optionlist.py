@@ -15,7 +15,7 @@ from eruca._access.options import AccessOptions
 from eruca._broker.administering.javakeys import IGNORED
 from eruca._broker.options import BrokerOptions
 from eruca._filterserver.options import FilterServerOptions
-from eruca._ground.config import OptionInfo, StoreOptions, info_of
+from eruca._ground.config import OptionInfo, StoreOptions, info_of, write_value
 from eruca._nameserver.options import NameServerOptions
 from eruca._net.limitoptions import LimitOptions
 from eruca._net.metricsoptions import MetricsOptions
@@ -149,14 +149,7 @@ def _list_declared(role: Role, part: str, options: type[Any]) -> Iterator[Option
     for name, info in info_of(options).items():
         reason = info.doc.removeprefix(_WITHOUT_EFFECT) if info.doc.startswith(_WITHOUT_EFFECT) else ""
         where = EVERY_SERVER if name in shared else part
-        yield OptionFacts(info.java, role, where, hints[name], to_text(defaults[name]), info, no_effect=reason)
-
-
-def to_text(value: object) -> str:
-    """Return a value as written in a `.conf` file."""
-    if isinstance(value, enum.Enum):
-        return str(value.value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        yield OptionFacts(info.java, role, where, hints[name], write_value(defaults[name]), info, no_effect=reason)
 
 
 def options_of(*roles: Role) -> dict[str, OptionFacts]:

@@ -22,6 +22,7 @@ from eruca._cli.running import Service, run_services
 from eruca._cli.saying import say
 from eruca._cli.settings import (
     NAMESRV_VARIABLE,
+    Setting,
     Settings,
     build_access_options,
     build_broker_options,
@@ -40,7 +41,7 @@ from eruca._net.addresses import split_addresses
 from eruca._net.limitoptions import LimitOptions
 from eruca._net.metricsoptions import USUAL_PORT
 from eruca._net.tlsoptions import TlsMode, TlsOptions
-from eruca._observe.logs import set_up_logs
+from eruca._observe.logs import LogLevel, set_up_logs
 from eruca._store.layout import StorePaths
 from eruca.errors import ConfigError
 
@@ -92,6 +93,9 @@ def add_server_options(*roles: Role) -> Callable[[Callable[..., None]], click.Co
         def with_settings(config: Path | None, overrides: tuple[str, ...], **given: Any) -> None:
             flags = {key: given.pop(_name_parameter(key)) for key in known}
             settings = gather_settings(*roles, config=config, environment=os.environ, overrides=overrides, flags=flags)
+            if verbose := click.get_current_context().find_root().params.get("verbose", 0):
+                level = LogLevel.DEBUG if verbose > 1 else LogLevel.INFO
+                settings.found["logLevel"] = Setting(level.value, "-v")
             function(settings=settings, **given)
 
         command: Any = with_settings
@@ -192,7 +196,7 @@ def nameserver(
     if print_config:
         print_settings(settings, output, options, access, tls, metrics)
         return
-    start_logs(settings, "INFO", log_json)
+    start_logs(settings, options.log_level, log_json)
     server = NameServer(options, access=access, tls=tls)
     observing, port = make_metrics_service(settings, metrics, tls, {"name server": server})
     hint = "is another name server running? Stop it, or choose another port: --listen-port 9877"
@@ -230,7 +234,7 @@ def broker(
     if print_config:
         print_settings(settings, output, options, store_options, access, tls, metrics)
         return
-    start_logs(settings, options.message_log_level, log_json)
+    start_logs(settings, options.log_level, log_json)
     if not (options.nameservers or options.nameserver_domain):
         say("no name server is set, so clients cannot find this broker (-n 127.0.0.1:9876)")
     service, server = _make_broker(settings, options, store_options, access)
@@ -279,6 +283,8 @@ def up(
     settings.suggest("kvConfigPath", str(data / "namesrv" / "kvConfig.json"))
     settings.suggest("configStorePath", str(data / "namesrv" / "namesrv.properties"))
     settings.suggest("metricsPort", str(USUAL_PORT))
+    # After the table only warnings are shown; -v shows more.
+    settings.suggest("logLevel", LogLevel.WARNING.value)
     for key, text in _SMALL_STORE.items():
         settings.suggest(key, text)
     options = _build_broker(settings, host)
@@ -289,7 +295,9 @@ def up(
     shared = {info.java for part in (BrokerOptions, StoreOptions) for info in info_of(part).values()}
     shared -= {info.java for info in info_of(LimitOptions).values()}
     for_nameserver = _build_its_nameserver(settings, shared)
-    for_nameserver = replace(for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port)
+    for_nameserver = replace(
+        for_nameserver, bind_address=options.bind_host, listen_port=nameserver_port, log_level=options.log_level
+    )
     tls = settings.build(TlsOptions)
     if tls.mode is TlsMode.ENFORCING and not tls.outgoing:
         raise ConfigError(
@@ -301,8 +309,7 @@ def up(
     if print_config:
         print_settings(settings, output, options, store_options, access, tls, metrics)
         return
-    # After the table only warnings are shown; -v shows more.
-    start_logs(settings, options.message_log_level if settings.is_set("logLevel") else "WARNING", log_json)
+    start_logs(settings, options.log_level, log_json)
     server = NameServer(for_nameserver, access=access, tls=tls)
     first = Service(server, "is another name server running? Stop it, or choose another port: --nameserver-port 9877")
     second, keeper = _make_broker(settings, options, store_options, access)
@@ -370,10 +377,9 @@ def _make_broker(
     return Service(server, hint, after_start=watch.close), server
 
 
-def start_logs(settings: Settings, level: str, log_json: bool) -> None:
+def start_logs(settings: Settings, level: LogLevel, log_json: bool) -> None:
     """Logs to stderr, and first of all what there is to say about the settings."""
-    verbose = click.get_current_context().find_root().params.get("verbose", 0)
-    set_up_logs(("INFO", "DEBUG")[min(verbose, 2) - 1] if verbose else level, as_json=log_json)
+    set_up_logs(level, as_json=log_json)
     for note in settings.notes:
         say(note)
 

@@ -13,8 +13,15 @@ from typing import Any, TypeVar
 
 from eruca._access.options import ACCOUNTS_NAME, AccessOptions
 from eruca._broker.options import BrokerOptions, BrokerRole
-from eruca._cli.optionlist import ENVIRONMENT_PREFIX, Role, find_near_keys, list_options, options_of, to_text
-from eruca._ground.config import StoreOptions, from_properties, info_of, show_value
+from eruca._cli.optionlist import (
+    ENVIRONMENT_PREFIX,
+    OptionFacts,
+    Role,
+    find_near_keys,
+    list_options,
+    options_of,
+)
+from eruca._ground.config import StoreOptions, from_properties, info_of, show_value, write_value
 from eruca._ground.javaconf import explain_keys, read_conf
 from eruca._net.addresses import check_addresses
 from eruca._store.filesystem import LocalFileSystem
@@ -118,16 +125,26 @@ def gather_settings(
     settings.notes += _find_odd_variables(environment)
     for key, text in map(parse_override, overrides):
         if key not in known:
-            near = find_near_keys(key)
-            raise ConfigError(
-                f"--option {key}: no such option", hint=f"did you mean {' or '.join(near)}?" if near else ""
-            )
+            raise _refuse_override(key)
         found[key] = Setting(text, f"--option {key}")
     for key, flag_text in (flags or {}).items():
         if flag_text is not None:
             found[key] = Setting(flag_text, known[key].flag)
     settings.notes += _explain(settings)
     return settings
+
+
+def _refuse_override(key: str) -> ConfigError:
+    """Return the error about an option that this command does not have."""
+    owners = [_name_owner(facts) for facts in list_options() if facts.key == key]
+    if owners:
+        return ConfigError(f"--option {key}: this command has no such option; it is one of {' and of '.join(owners)}")
+    near = find_near_keys(key)
+    return ConfigError(f"--option {key}: no such option", hint=f"did you mean {' or '.join(near)}?" if near else "")
+
+
+def _name_owner(facts: OptionFacts) -> str:
+    return "a client" if facts.role is Role.CLIENT else f"the {facts.part}"
 
 
 def parse_override(text: str) -> tuple[str, str]:
@@ -156,8 +173,7 @@ def _explain(settings: Settings) -> list[str]:
     without_effect = {key: facts.no_effect for key, facts in known.items() if facts.no_effect}
     for facts in list_options():
         if facts.key not in known:
-            where = "a client" if facts.role is Role.CLIENT else f"the {facts.part}"
-            without_effect[facts.key] = f"it is an option of {where}"
+            without_effect[facts.key] = f"it is an option of {_name_owner(facts)}"
     effective = [key for key in known if key not in without_effect]
     properties = {key: setting.text for key, setting in settings.found.items()}
     notes = explain_keys(properties, effective, without_effect)
@@ -242,6 +258,6 @@ def describe_settings(settings: Settings, *options: Any) -> list[dict[str, str]]
     for part in options:
         for name, info in info_of(part).items():
             setting = settings.found.get(info.java)
-            value = show_value(to_text(getattr(part, name)), info)
+            value = show_value(write_value(getattr(part, name)), info)
             rows.append({"key": info.java, "value": value, "source": "default" if setting is None else setting.source})
     return sorted(rows, key=lambda row: row["key"].lower())

@@ -8,6 +8,7 @@ from eruca._filterserver.sandbox import SandboxLimits
 from eruca._ground import limits
 from eruca._ground.config import option
 from eruca._net.limitoptions import LimitOptions
+from eruca._observe.logs import LOG_LEVEL_DOC, LogLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class FilterServerOptions(LimitOptions):
         unit="ms",
         low=1,
     )
-    log_level: str = option("INFO", "logLevel", "log level: DEBUG, INFO, WARNING or ERROR")
+    log_level: LogLevel = option(LogLevel.INFO, "logLevel", LOG_LEVEL_DOC)
 
     @property
     def bind_host(self) -> str:

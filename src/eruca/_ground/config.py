@@ -92,6 +92,13 @@ def parse_value(key: str, text: str, kind: Any) -> Any:
     return text
 
 
+def write_value(value: object) -> str:
+    """Return the text of a property: what `parse_value` reads."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value.value if isinstance(value, enum.Enum) else value)
+
+
 def show_value(text: str, info: OptionInfo) -> str:
     """The text of an option as it may be shown: a secret is hidden."""
     return HIDDEN if info.secret and text else text

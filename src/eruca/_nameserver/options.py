@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import get_type_hints
 
 from eruca._ground import limits
-from eruca._ground.config import check_bounds, info_of, option, parse_value, show_value
+from eruca._ground.config import check_bounds, info_of, option, parse_value, show_value, write_value
 from eruca._ground.limits import IDLE_SECONDS_MAX
 from eruca._net.limitoptions import LimitOptions
+from eruca._observe.logs import LOG_LEVEL_DOC, LogLevel
 from eruca._wire.codes import ResponseCode
 from eruca.errors import RequestRefused
 
@@ -33,6 +34,7 @@ class NameServerOptions(LimitOptions):
     config_store_path: str = option(
         "eruca-data/namesrv/namesrv.properties", "configStorePath", "file that changed options are written to"
     )
+    log_level: LogLevel = option(LogLevel.INFO, "logLevel", LOG_LEVEL_DOC, mutable=True)
     order_message_enable: bool = option(
         False, "orderMessageEnable", "add the queues of ordered topics to their routes", mutable=True
     )
@@ -116,11 +118,7 @@ class NameServerOptions(LimitOptions):
 
 def to_properties(options: NameServerOptions) -> dict[str, str]:
     """Return every option in the format of Java; a secret is hidden."""
-    return {info.java: show_value(_to_text(getattr(options, name)), info) for name, info in info_of(options).items()}
-
-
-def _to_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return {info.java: show_value(write_value(getattr(options, name)), info) for name, info in info_of(options).items()}
 
 
 def change_options(options: NameServerOptions, changes: Mapping[str, str]) -> NameServerOptions:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from eruca._ground.javaconf import write_conf
 from eruca._nameserver.options import NameServerOptions, change_options
+from eruca._observe.logs import set_log_level
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ class RunningOptions:
             if not changes:
                 return
             await asyncio.to_thread(write_conf, self._path, changes)
+            if changed.log_level is not self.current.log_level:
+                set_log_level(changed.log_level)
             self.current = changed
             log.info("options changed: %s", ", ".join(f"{key}={value}" for key, value in changes.items()))
             if self._on_change is not None:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import logging
 import sys
 import time
+from typing import Final
 
 from eruca._ground.printable import show_safely
 
+_LOGGER: Final = "eruca"
+#: Explains the option of each server.
+LOG_LEVEL_DOC: Final = "log events of this level and worse ones"
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
+
+
+class LogLevel(enum.Enum):
+    """Which events are logged: those of this level, and worse ones."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+    @classmethod
+    def _missing_(cls, value: object) -> LogLevel | None:
+        return cls.__members__.get(value.upper()) if isinstance(value, str) else None
 
 
 class LineFormatter(logging.Formatter):
@@ -65,11 +83,16 @@ def _find_trace() -> dict[str, str]:
     return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
 
 
-def set_up_logs(level: str = "INFO", *, as_json: bool = False) -> None:
+def set_up_logs(level: LogLevel = LogLevel.INFO, *, as_json: bool = False) -> None:
     """Send the logs of all packages to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
-    logger = logging.getLogger("eruca")
+    logger = logging.getLogger(_LOGGER)
     logger.handlers[:] = [handler]
-    logger.setLevel(level.upper())
     logger.propagate = False
+    set_log_level(level)
+
+
+def set_log_level(level: LogLevel) -> None:
+    """Change which events are logged; servers of one process share their log."""
+    logging.getLogger(_LOGGER).setLevel(level.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from eruca._admin.transactiontable import State, Transaction
@@ -64,7 +64,26 @@ async def send(admin: Admin, topic: str, count: int) -> list[Receipt]:
             for number in range(count)
         ]
     await wait_until(lambda: _has_route(admin, topic), f"a route of {topic}")
+    await wait_for_queues(admin, topic, receipts)
     return receipts
+
+
+async def wait_for_queues(admin: Admin, topic: str, receipts: Iterable[Receipt]) -> None:
+    """Wait until messages are in their queues: Java's broker adds them after it has acknowledged them."""
+    ends: dict[tuple[str, int], int] = {}
+    for receipt in receipts:
+        place = receipt.queue.broker_name, receipt.queue.queue_id
+        ends[place] = max(ends.get(place, 0), receipt.offset + 1)
+
+    async def are_there() -> bool:
+        rows = (await admin.topics.queues(topic)).items
+        return all(any((row.broker, row.queue) == place and row.end >= ends[place] for row in rows) for place in ends)
+
+    await wait_until(are_there, f"messages in the queues of {topic}")
+
+
+async def _has_stored(admin: Admin, topic: str, count: int) -> bool:
+    return sum(row.count for row in (await admin.topics.queues(topic)).items) >= count
 
 
 async def _has_route(admin: Admin, topic: str) -> bool:
@@ -87,6 +106,7 @@ async def bury(admin: Admin, group: str, topic: str, count: int) -> list[str]:
             ),
         )
     await wait_until(lambda: _has_route(admin, DLQ_PREFIX + group), f"dead letters of {group}")
+    await wait_until(lambda: _has_stored(admin, DLQ_PREFIX + group, count), f"{count} dead letters of {group}")
     return [receipt.message_id for receipt in receipts]
 
 

@@ -232,6 +232,8 @@ def test_keys_nobody_knows_are_named_with_the_nearest_known_one(tmp_path: Path) 
     assert "kvConfigPath has no effect here: it is an option of the name server" in said
     assert "enableLmq has no effect here" in said
     assert "ERUCA_SEEDS" not in said
+    with pytest.raises(ConfigError, match=r"one of the name server$"):
+        gather_settings(Role.BROKER, environment={}, overrides=["maxKVConfigBytes=1"])
     with pytest.raises(ConfigError, match=r"no such option \(did you mean listenPort"):
         gather(overrides=["listenPrt=1"])
     with pytest.raises(ConfigError, match="KEY=VALUE"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import enum
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +16,10 @@ from eruca._broker.replication.acknowledging import Acknowledgement
 from eruca._broker.standing import Standing
 from eruca._broker.topics import Topics
 from eruca._ground.clock import Clock
-from eruca._ground.config import OptionInfo, StoreOptions, check_bounds, info_of, parse_value, show_value
+from eruca._ground.config import OptionInfo, StoreOptions, check_bounds, info_of, parse_value, show_value, write_value
 from eruca._ground.javaconf import write_conf
 from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._observe.logs import set_log_level
 from eruca._store.background import StoreBackground
 from eruca._store.messagestore import MessageStore
 from eruca._wire import fastjson
@@ -100,9 +100,9 @@ class ConfigHandlers:
         values["haListenPort"] = str(options.port + HA_PORT_ABOVE)
         for known, holder in ((_STORE, self._store.options), (_BROKER, options)):
             for key, (name, info, _) in known.items():
-                values[key] = show_value(_write_value(getattr(holder, name)), info)
+                values[key] = show_value(write_value(getattr(holder, name)), info)
         for key, (one, name, info) in self._fixed.items():
-            values[key] = show_value(_write_value(getattr(one, name)), info)
+            values[key] = show_value(write_value(getattr(one, name)), info)
         header = BrokerConfigAnswerHeader(version=fastjson.write(self.version).decode())
         return Reply(header, dict(sorted(values.items())))
 
@@ -157,6 +157,8 @@ class ConfigHandlers:
             store.change_options(dataclasses.replace(store.options, **for_store))
             self._background.follow_options()
         self._options.change(**for_broker)
+        if "log_level" in for_broker:
+            set_log_level(for_broker["log_level"])
         if for_broker.keys() & _SAFETY:
             self._acknowledgement.follow_options()
         if for_broker or for_store:
@@ -180,9 +182,3 @@ def _find_mutable(known: _Known, key: str) -> tuple[str, Any]:
 
 def _refuse_fixed(key: str) -> NoReturn:
     refuse(ResponseCode.NO_PERMISSION, f"{key} cannot be changed while the broker runs")
-
-
-def _write_value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value.value if isinstance(value, enum.Enum) else value)

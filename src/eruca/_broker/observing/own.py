@@ -60,6 +60,8 @@ FULL: Final = _gauge("store_full", "1 while messages are refused because the dis
 DAMAGED: Final = _gauge("store_damaged_ranges", "Parts of the commit log that cannot be read.")
 DISK_TOTAL: Final = _gauge("store_disk_bytes", "Size of the disk of the store.")
 DISK_FREE: Final = _gauge("store_disk_free_bytes", "Free bytes of that disk.")
+# Not the rest of both: blocks that are reserved for root are neither used nor free.
+DISK_USED: Final = _gauge("store_disk_used_ratio", "How full that disk is, 0 to 1, as diskMaxUsedSpaceRatio counts.")
 SYNCS: Final = Description(
     "eruca_store_sync_seconds", Kind.HISTOGRAM, "How long syncs of the commit log to disk took.", _BROKER
 )
@@ -137,6 +139,7 @@ class OwnTables:
                 (DAMAGED, len(store.damage.items)),
                 (DISK_TOTAL, disk.total_bytes),
                 (DISK_FREE, disk.free_bytes),
+                (DISK_USED, max(0.0, disk.log_ratio)),
                 (SYNC_FAILURES, store.flusher.sync_failures),
                 (APPEND_WAIT, store.log.append_wait_ms_max / 1000),
             ]

@@ -1,7 +1,7 @@
 """Replication metrics: the role and epoch of a broker, and the lag of slaves in bytes and in time.
 
 >>> from eruca.metrics import BROKER
->>> BROKER.snapshot()['eruca_broker_replication_lag_bytes{broker="broker-a",member="...",slave="..."}']
+>>> BROKER.snapshot()['eruca_broker_replication_lag_bytes{broker="broker-a",cluster="...",member="...",slave="..."}']
 
 `member` is the reporting broker, `slave` the broker it is about: itself on a slave, each of its slaves on a master.
 """
@@ -31,14 +31,16 @@ _SINGLE: Final = {
 class ReplicationMeter:
     """Publishes the replication state of one broker."""
 
-    def __init__(self, registry: Registry = REGISTRY) -> None:
+    def __init__(self, cluster: str, registry: Registry = REGISTRY) -> None:
+        # Brokers of several clusters often have the same names.
+        self._cluster = cluster
         self._registry = registry
         self._labels: dict[str, str] = {}
         self._slaves: set[str] = set()
 
     def show(self, state: ReplicationState) -> None:
         """Set all metrics from a broker's state; slaves that are gone are removed."""
-        labels = {"broker": state.broker_name, "member": state.address}
+        labels = {"cluster": self._cluster, "broker": state.broker_name, "member": state.address}
         if labels != self._labels:
             self.close()
             self._labels = labels

@@ -120,7 +120,7 @@ class Replication:
         #: Handles requests of other brokers and tools.
         self.handlers: tuple[Handlers, ...] = (state, changes)
         self._reads = reads
-        self._meter = ReplicationMeter()
+        self._meter = ReplicationMeter(options.now.cluster)
 
     # -- starting and stopping ---------------------------------------------------------------------------------------
 

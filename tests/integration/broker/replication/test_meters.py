@@ -20,7 +20,7 @@ def make(**fields: object) -> ReplicationState:
 
 def read(registry: Registry) -> dict[str, float]:
     """All values without what every name has in common."""
-    same = 'broker="a",member="h:1"'
+    same = 'broker="a",cluster="c",member="h:1"'
     return {
         key.removeprefix("eruca_broker_replication_").replace(f"{{{same}}}", "").replace(f"{same},", ""): value
         for key, value in registry.snapshot().items()
@@ -29,7 +29,7 @@ def read(registry: Registry) -> dict[str, float]:
 
 def test_a_master_shows_its_slaves() -> None:
     registry = Registry("eruca_broker_")
-    meter = ReplicationMeter(registry)
+    meter = ReplicationMeter("c", registry)
     slaves = [
         SlaveState(address="s:1", lag_bytes=10, lag_ms=1500, in_sync=True),
         SlaveState(address="s:2", lag_bytes=20, lag_ms=0),
@@ -59,7 +59,7 @@ def test_a_master_shows_its_slaves() -> None:
 
 def test_a_slave_shows_itself() -> None:
     registry = Registry("eruca_broker_")
-    meter = ReplicationMeter(registry)
+    meter = ReplicationMeter("c", registry)
     meter.show(make(slaves=[SlaveState(address="s:1")]))
     followed = FollowedMaster(address="m:1", connected=False, lag_bytes=7, lag_ms=250)
     meter.show(make(role="SLAVE", master=followed))
@@ -70,7 +70,7 @@ def test_a_slave_shows_itself() -> None:
 
 def test_a_broker_that_stops_or_moves_leaves_nothing_behind() -> None:
     registry = Registry("eruca_broker_")
-    meter = ReplicationMeter(registry)
+    meter = ReplicationMeter("c", registry)
     meter.show(make(slaves=[SlaveState(address="s:1")]))
     meter.show(make(address="h:2"))
     assert all('member="h:2"' in key for key in registry.snapshot())
@@ -84,7 +84,8 @@ async def test_a_running_broker_shows_itself(make_broker: MakeBroker, make_peer:
     table = (await make_peer(broker).expect(RequestCode.GET_BROKER_RUNTIME_INFO)).body.table
     assert (table["erucaRole"], table["erucaEpoch"], table["erucaSlaves"]) == ("MASTER", "1", "0")
     assert "erucaLagBytes" not in table
-    key = f'eruca_broker_replication_role{{broker="broker-a",member="{broker.standing.address}",role="MASTER"}}'
+    names = f'broker="broker-a",cluster="DefaultCluster",member="{broker.standing.address}"'
+    key = f'eruca_broker_replication_role{{{names},role="MASTER"}}'
     await wait_until(lambda: REGISTRY.snapshot().get(key) == 1)
     await broker.stop()
     assert key not in REGISTRY.snapshot()
