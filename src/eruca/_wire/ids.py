@@ -17,17 +17,16 @@ import itertools
 import os
 import struct
 import time
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from eruca._ground.clock import Clock
 from eruca._wire.host import pack_ip, unpack_host, unpack_ip
+from eruca._wire.kernel.answers import encode_offset_id
 from eruca.errors import WireError
 
 _POSITION: Final = struct.Struct(">q")
-_POSITION_MASK: Final = 2**64 - 1
 _UNIQUE_TAIL: Final = struct.Struct(">HIIH")
 _V4_ID_BYTES: Final = 16
 _V6_ID_BYTES: Final = 28
@@ -52,16 +51,6 @@ class UniqueId(msgspec.Struct, gc=False, frozen=True):
     salt: int
     timestamp: int
     counter: int
-
-
-def encode_offset_id(store_host: bytes, position: int) -> str:
-    """Encode the offset id of the record at `position` on the broker `store_host` (packed)."""
-    return f"{_encode_hex(store_host)}{position & _POSITION_MASK:016X}"
-
-
-@lru_cache
-def _encode_hex(raw: bytes) -> str:
-    return raw.hex().upper()
 
 
 def decode_offset_id(text: str) -> OffsetId:

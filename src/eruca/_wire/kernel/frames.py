@@ -18,7 +18,7 @@ else:
 if cython.compiled:
     from cython.cimports.eruca._wire.kernel.memory import *
 else:
-    from eruca._wire.kernel.memory import format_number, format_u32, read_i32, read_u32, take
+    from eruca._wire.kernel.memory import format_number, format_two_u32, read_i32, read_u32, take
 
 compiled: bool = cython.compiled
 
@@ -78,5 +78,5 @@ def encode_send(
     number: bytes = format_number(opaque)
     header_bytes: cython.Py_ssize_t = len(before) + len(born) + len(between) + len(properties) + len(behind)
     header_bytes += len(number) + len(last)
-    prefix: bytes = format_u32(4 + header_bytes + len(body)) + format_u32(header_bytes)
+    prefix: bytes = format_two_u32(4 + header_bytes + len(body), header_bytes)
     return b"".join((prefix, before, born, between, properties, behind, number, last, body))
