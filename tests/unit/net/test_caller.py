@@ -189,6 +189,43 @@ async def test_calls_in_flight_are_bounded() -> None:
                 await task
 
 
+async def test_a_frame_is_written_by_hand_only_where_nothing_else_is_due() -> None:
+    async with run_server(HANDLERS, refuse_unknown) as server, make_caller(calls_max=4) as caller:
+        address = find_address(server)
+        assert caller.find_link(address) is None and caller.find_free_link(address) is None
+        assert (await caller.call(address, make_request(ECHO), 5000)).code == 0
+        link = caller.find_link(address)
+        assert link is not None and caller.find_free_link(address) is link
+        waiting = [asyncio.create_task(caller.call(address, make_request(SILENT), 60_000)) for _ in range(2)]
+        await asyncio.sleep(0)
+        # Half of the calls: the rest is for those that are counted over all connections.
+        assert caller.find_free_link(address) is None and caller.find_link(address) is link
+        link.abort()
+        assert caller.find_free_link(address) is None and caller.find_link(address) is None
+        for task in waiting:
+            with pytest.raises(ConnectionLost):
+                await task
+
+
+async def test_a_frame_is_not_written_by_hand_before_calls_that_wait_for_the_connection() -> None:
+    async with run_server(HANDLERS, refuse_unknown) as server, make_caller() as caller:
+        address = find_address(server)
+        assert (await caller.call(address, make_request(ECHO), 5000)).code == 0
+        arrivals = caller._peers[address].arrivals.waiting
+        arrivals["a call"] = None
+        assert caller.find_free_link(address) is None
+        arrivals.clear()
+        assert caller.find_free_link(address) is caller.find_link(address) is not None
+
+
+async def test_a_frame_is_not_written_by_hand_when_requests_are_signed() -> None:
+    credentials = Credentials("me", "secret")
+    async with run_server(HANDLERS, refuse_unknown) as server, make_caller(credentials=credentials) as caller:
+        address = find_address(server)
+        await caller.call(address, make_request(ECHO), 5000)
+        assert caller.find_link(address) is not None and caller.find_free_link(address) is None
+
+
 # --- connections that end -------------------------------------------------------------------------------------------
 
 

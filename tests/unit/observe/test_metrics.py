@@ -47,6 +47,17 @@ def test_the_same_name_and_labels_are_the_same_metric() -> None:
     ]
 
 
+def test_a_counter_counts_or_is_read() -> None:
+    metrics = Registry()
+    metrics.counter("sent_total", "Messages.").add(2)
+    seconds = metrics.histogram("send_seconds", "Durations.", (1.0,))
+    metrics.counter("timed_total", "Messages.").read_from(lambda: seconds.count)
+    seconds.observe(0.5)
+    seconds.observe(2)
+    found = metrics.snapshot()
+    assert (found["eruca_client_sent_total"], found["eruca_client_timed_total"]) == (2, 2)
+
+
 def test_a_gauge_moves_or_is_read() -> None:
     metrics = Registry()
     gauge = metrics.gauge("in_flight", "Sends without an answer.")

@@ -91,10 +91,12 @@ class LoopThread:
         self._open: set[Closable] = set()
         # Set in a child process: the thread stayed with the parent.
         self.is_forked = False
+        self._ident = 0
         self._thread = threading.Thread(target=self._run_loop, name="eruca-sync", daemon=True)
         self._thread.start()
 
     def _run_loop(self) -> None:
+        self._ident = threading.get_ident()
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
@@ -160,21 +162,19 @@ class LoopThread:
 
     def is_here(self) -> bool:
         """Return whether the caller is the thread of the loop."""
-        return threading.get_ident() == self._thread.ident
+        return threading.get_ident() == self._ident
 
     def check_caller(self, work: Coroutine[Any, Any, object] | None = None) -> None:
         """Reject calls that could never return: from the loop itself, and from a forked process without the thread."""
-        try:
-            if threading.get_ident() == self._thread.ident and not self.is_forked:
-                raise ConfigError(
-                    "a plain client was called in the event loop that runs it, which would deadlock",
-                    hint="in async functions and hooks, use the async client: from eruca import Producer, Consumer",
-                )
-            self._check_fork()
-        except BaseException:
-            if work is not None:
-                work.close()
-            raise
+        if threading.get_ident() != self._ident and not self.is_forked:
+            return
+        if work is not None:
+            work.close()
+        self._check_fork()
+        raise ConfigError(
+            "a plain client was called in the event loop that runs it, which would deadlock",
+            hint="in async functions and hooks, use the async client: from eruca import Producer, Consumer",
+        )
 
     def _check_fork(self) -> None:
         if self.is_forked:
@@ -213,7 +213,7 @@ class LoopThread:
                 )
 
     def _find_place(self) -> str:
-        frame = sys._current_frames().get(self._thread.ident or 0)
+        frame = sys._current_frames().get(self._ident)
         if frame is None:
             return "nothing: its thread has ended"
         places = traceback.extract_stack(frame, limit=_PLACES_SHOWN)
