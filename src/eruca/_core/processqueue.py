@@ -7,6 +7,7 @@ commit is that of the first unfinished one, so that a crash repeats messages but
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
 
@@ -23,21 +24,25 @@ Item = TypeVar("Item", bound=Cached)
 class ProcessQueue(Generic[Item]):
     """Messages of one queue that are not done yet."""
 
-    __slots__ = ("_done", "_end", "_open", "_sizes", "bytes", "count")
+    __slots__ = ("_done", "_end", "_expected", "_open", "_sizes", "bytes", "count")
 
     def __init__(self) -> None:
         # Offsets in order of arrival, from the first that is not done; later ones that are done are in _done.
         self._open: deque[int] = deque()
         self._sizes: dict[int, int] = {}
         self._done: set[int] = set()
+        # Ranges of offsets that another consumer has finished, and that have not arrived here: first, and after the last.
+        self._expected: deque[tuple[int, int]] = deque()
         # The offset after the last message that ever arrived; negative when none did.
         self._end = -1
         self.count = 0
         self.bytes = 0
 
     def put(self, items: list[Item]) -> list[Item]:
-        """Add pulled messages; returns the new ones. A message that arrived before is not added twice."""
+        """Add pulled messages; returns those to work on. A message that arrived before is not added twice."""
         fresh = [item for item in items if item.queue_offset >= self._end] if self._end >= 0 else items
+        if self._expected and fresh:
+            return self._put_expected(fresh)
         sizes = self._sizes
         size = 0
         for item in fresh:
@@ -50,6 +55,34 @@ class ProcessQueue(Generic[Item]):
             self.bytes += size
         return fresh
 
+    def _put_expected(self, fresh: list[Item]) -> list[Item]:
+        """Add messages of which some are done already."""
+        left = []
+        for item in fresh:
+            offset = item.queue_offset
+            self._end = offset + 1
+            self._open.append(offset)
+            if self._is_expected(offset):
+                self._done.add(offset)
+                continue
+            self._sizes[offset] = item.size
+            self.count += 1
+            self.bytes += item.size
+            left.append(item)
+        self._advance()
+        return left
+
+    def _is_expected(self, offset: int) -> bool:
+        expected = self._expected
+        while expected and expected[0][1] <= offset:
+            expected.popleft()
+        return bool(expected) and expected[0][0] <= offset
+
+    def _advance(self) -> None:
+        opened, done = self._open, self._done
+        while opened and opened[0] in done:
+            done.discard(opened.popleft())
+
     def finish(self, offset: int) -> bool:
         """Mark a message as done; False when it is not (or no longer) here."""
         size = self._sizes.pop(offset, None)
@@ -60,9 +93,7 @@ class ProcessQueue(Generic[Item]):
         opened = self._open
         if opened[0] == offset:
             opened.popleft()
-            done = self._done
-            while opened and opened[0] in done:
-                done.discard(opened.popleft())
+            self._advance()
         else:
             self._done.add(offset)
         return True
@@ -74,6 +105,32 @@ class ProcessQueue(Generic[Item]):
     def skip_to(self, offset: int) -> None:
         """Nothing below an offset will arrive anymore: the filter dropped it all."""
         self._end = max(self._end, offset)
+
+    def expect_done(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Take messages in these ranges for done when they arrive; `ranges` are ascending, and replace earlier ones."""
+        self._expected = deque(ranges)
+
+    @property
+    def expects_done(self) -> bool:
+        """Whether messages that are done already may still arrive."""
+        return bool(self._expected)
+
+    def list_done(self) -> list[tuple[int, int]]:
+        """Return what is done behind the offset to commit: ranges, each with its first offset and that after its last.
+
+        Offsets between two messages that are done belong to a range too if nothing in between has arrived.
+        """
+        ranges: list[tuple[int, int]] = []
+        first = last = -1
+        for offset in self._open if self._done else ():
+            if offset in self._done:
+                first, last = offset if first < 0 else first, offset
+            elif first >= 0:
+                ranges.append((first, last + 1))
+                first = -1
+        if first >= 0:
+            ranges.append((first, last + 1))
+        return ranges + [(max(begin, self._end), end) for begin, end in self._expected if end > self._end]
 
     @property
     def commit_offset(self) -> int | None:

@@ -10,7 +10,7 @@ from functools import partial
 from eruca._client.group.balance import Taken
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.locking import QueueLocks
-from eruca._client.group.offsets import OffsetStore
+from eruca._client.group.offsets import OffsetStore, Progress
 from eruca._client.group.settings import GroupSettings
 from eruca._client.group.starting import StartOffsets
 from eruca._client.session.session import Session
@@ -58,8 +58,8 @@ class Claims:
         if self.is_locked:
             self._renewing.start()
 
-    async def claim(self, queue: MessageQueue, first_seen: frozenset[MessageQueue]) -> int | Taken:
-        """Lock a queue if necessary, and return the offset at which to begin, or why it cannot be taken now."""
+    async def claim(self, queue: MessageQueue, first_seen: frozenset[MessageQueue]) -> Progress | Taken:
+        """Lock a queue if necessary, and return where to begin, or why it cannot be taken now."""
         if queue in self._leaving:
             return Taken.HELD
         try:

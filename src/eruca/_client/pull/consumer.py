@@ -401,7 +401,8 @@ class PullConsumer(Client):
         """Return the offset at which the group continues after a restart; None when it has never committed."""
         membership, named = self._require_started(), self._name(queue)
         await membership.session.routes.get(named.topic)
-        return await membership.offsets.read(named)
+        kept = await membership.offsets.read(named)
+        return None if kept is None else kept.offset
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit what was handed out so far, or these offsets, and wait until the broker has it. Raises ErucaError."""

@@ -12,7 +12,7 @@ import math
 import os
 import random
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
@@ -134,6 +134,8 @@ class Session:
         self.consumers: dict[str, ConsumerMember] = {}
         self._users = 0
         self._tasks: set[asyncio.Task[Any]] = set()
+        # How often connections to each broker were lost. After that it may be another process with a shorter log.
+        self._losses: Counter[str] = Counter()
         # How many times in a row routes were fetched because of a lost master, or of a missing topic.
         self._looks = 0
         self._missed = 0
@@ -395,7 +397,12 @@ class Session:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
+    def count_losses(self, address: str) -> int:
+        """Return how often connections to a broker were lost."""
+        return self._losses[address]
+
     def _on_connection_lost(self, address: str) -> None:
+        self._losses[address] += 1
         self.uploads.forget(server=address)
         if address in self._greeted:
             # The broker forgets us with the connection, so it needs a heartbeat before anything else works.

@@ -25,6 +25,7 @@ from eruca._wire.headers.admin import (
     WhiteAddressesHeader,
 )
 from eruca._wire.headers.consume import (
+    CommittedOffsetHeader,
     ConsumeDirectlyHeader,
     ConsumerRunningInfoHeader,
     ConsumerStatusHeader,
@@ -79,6 +80,7 @@ from eruca._wire.headers.shared import (
 )
 
 __all__ = [
+    "CommittedOffsetHeader",
     "AccessKeyHeader",
     "AclVersionAnswerHeader",
     "AddWritePermAnswerHeader",
