@@ -154,11 +154,11 @@ class ClientHandlers:
         """Return the offset of a group; 0 for a new group on a queue that still has its first message."""
         header = request.header
         offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
-        queue = self._queue(header.topic, header.queue_id)
         if offset >= 0:
-            end = 0 if queue is None else queue.max_offset
+            end = self._store.queues.find_end(header.topic, header.queue_id)
             done = self._offsets.get_done(header.consumer_group, header.topic, header.queue_id, end)
             return Reply(CommittedOffsetHeader(offset=offset, eruca_done=done or None))
+        queue = self._queue(header.topic, header.queue_id)
         if queue is None or queue.min_offset <= 0:
             return Reply(CommittedOffsetHeader(offset=0))
         return Reply(

@@ -182,7 +182,8 @@ class Offsets:
             self._take(topic, target, queues)
 
     def merge(self, table: ConsumerOffsets) -> None:
-        """Adopt the offsets of another broker; offsets it does not have stay."""
+        """Adopt the offsets of another broker, and what is done behind them; offsets it does not have stay."""
+        self.forget_done()
         for key, queues in table.offset_table.items():
             topic, separator, group = key.partition(_SEPARATOR)
             if separator:
@@ -196,8 +197,6 @@ class Offsets:
     def _take(self, topic: str, group: str, queues: _Queues) -> None:
         known = self._get_queues(topic, group)
         before = len(known)
-        for queue_id in self._done.get((topic, group), {}).keys() & queues.keys():
-            self._forget_done(topic, group, queue_id)
         known.update(queues)
         self._add(len(known) - before)
         self.version += 1
@@ -217,16 +216,10 @@ class Offsets:
     def bound(self, find_end: Callable[[str, int], int]) -> int:
         """Move offsets beyond the end of their queue back to the end; return how many there were.
 
-        Otherwise the next messages would get the offsets in between, and would never be read. What is done beyond the
-        end is forgotten for the same reason.
+        Otherwise the next messages would get the offsets in between, and would never be read.
         """
+        self.bound_done(find_end)
         count = 0
-        for (topic, group), done in list(self._done.items()):
-            for queue_id in list(done):
-                left = self.get_done(group, topic, queue_id, find_end(topic, queue_id))
-                self._forget_done(topic, group, queue_id)
-                if left:
-                    self._put_done(group, topic, queue_id, left)
         for topic, groups in self._topics.items():
             for queues in groups.values():
                 for queue_id, offset in queues.items():
@@ -235,6 +228,20 @@ class Offsets:
                         count += 1
         self.version += bool(count)
         return count
+
+    def bound_done(self, find_end: Callable[[str, int], int]) -> None:
+        """Forget what is done beyond the end of its queue: these offsets are those of other messages now."""
+        for (topic, group), done in list(self._done.items()):
+            for queue_id in list(done):
+                left = self.get_done(group, topic, queue_id, find_end(topic, queue_id))
+                self._forget_done(topic, group, queue_id)
+                if left:
+                    self._put_done(group, topic, queue_id, left)
+
+    def forget_done(self) -> None:
+        """Forget what is done behind the offsets: the log may be cut, and get other messages at these offsets."""
+        self._bytes -= sum(len(done) for queues in self._done.values() for done in queues.values())
+        self._done.clear()
 
     def snapshot(self) -> ConsumerOffsets:
         """Return the table as it is saved and sent to slaves."""
