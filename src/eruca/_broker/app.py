@@ -371,7 +371,7 @@ class Broker:
         answers = SendAnswers(options, store, topics, self.saver, safe)
         return (
             SendHandlers(standing, store, stats, self.once, drafting, answers),
-            SendBackHandlers(options, standing, store, topics, groups, stats, safe),
+            SendBackHandlers(options, standing, clock, store, topics, groups, stats, safe),
             ReplyHandlers(options, standing, clock, store, clients, stats, safe, drafting),
             TransactionHandlers(options, standing, store, stats, safe, self._decisions),
             self.pull,

@@ -31,7 +31,7 @@ class ProcessQueue(Generic[Item]):
         self._open: deque[int] = deque()
         self._sizes: dict[int, int] = {}
         self._done: set[int] = set()
-        # Ranges of offsets that another consumer has finished, and that have not arrived here: first, and after the last.
+        # Ranges of offsets that another consumer has finished, and that have not arrived here.
         self._expected: deque[tuple[int, int]] = deque()
         # The offset after the last message that ever arrived; negative when none did.
         self._end = -1

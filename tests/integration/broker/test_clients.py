@@ -431,7 +431,7 @@ async def commit(peer: Peer, offset: int, done: str | None = None) -> None:
 
 async def ask_done(peer: Peer) -> str | None:
     header = QueryConsumerOffsetHeader(consumer_group="G", topic="T", queue_id=0)
-    return (await peer.expect(RequestCode.QUERY_CONSUMER_OFFSET, header)).ext.get("erucaDone")
+    return ((await peer.expect(RequestCode.QUERY_CONSUMER_OFFSET, header)).ext or {}).get("erucaDone")
 
 
 async def test_what_is_done_behind_an_offset_belongs_to_this_offset(broker: Broker, peer: Peer) -> None:

@@ -473,7 +473,7 @@ def test_single_messages_of_a_batch(producer: sync.Producer, broker: EmbeddedBro
         seen.extend([(message.body, message.delivery) for message in messages])
         if messages[0].delivery > 1:
             return
-        messages[0].retry()
+        messages[0].retry(delay=0.01)
         messages[1].bury()
         for message in messages[2:4]:
             message.ack()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from eruca._client.arguments import check_count
+from eruca._client.later import check_delay
 from eruca._core.allocation import Strategy, find_strategy
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import START_SECONDS_MAX
@@ -71,12 +72,19 @@ class Retry:
     max_deliveries: int | None = None
     # Concurrent handlers: after this time the message is delivered again, as after a failure.
     handler_timeout: Duration = 900.0
+    # Concurrent handlers: the delays before the second delivery, the third and so on; the last one is repeated. Empty:
+    # 10 s, 30 s, 1 min, ... 2 h. Eruca brokers keep any delay, others use the next longer delay level.
+    backoff: Sequence[Duration] = ()
     # Ordered handlers: the pause before the same message is tried again.
     suspend: Duration = 1.0
 
     def __post_init__(self) -> None:
         if self.max_deliveries is not None:
             check_count("Retry.max_deliveries", self.max_deliveries)
+        if not isinstance(self.backoff, list | tuple):
+            raise ConfigError(f"Retry.backoff={self.backoff!r}: expected a list of durations")
+        for delay in self.backoff:
+            check_delay("Retry.backoff", delay)
         to_seconds("Retry.handler_timeout", self.handler_timeout, at_least=_INTERVAL_S_MIN)
         least, most = _SUSPEND_S
         if to_seconds("Retry.suspend", self.suspend, at_least=least) > most:

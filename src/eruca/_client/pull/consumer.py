@@ -14,6 +14,7 @@ from eruca._client.group.offsets import make_offsets
 from eruca._client.group.settings import Flow, GroupSettings, Offsets, Rebalance, Retry, Start
 from eruca._client.group.starting import describe_start
 from eruca._client.group.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
+from eruca._client.later import make_later
 from eruca._client.message import Decode, Message
 from eruca._client.namespaces import check_own_group, unwrap, unwrap_queue, wrap, wrap_queue
 from eruca._client.options import ClientOptions, choose_options
@@ -305,13 +306,13 @@ class PullConsumer(Client):
             timeout_ms=to_ms("timeout", timeout),
         )
 
-    async def send_back(self, message: Message, delay_level: int = 0) -> None:
-        """Have a message delivered to the group again after a delay level; below 0 makes it a dead letter.
+    async def send_back(self, message: Message, delay_level: int = 0, *, delay: Duration | None = None) -> None:
+        """Have a message delivered to the group again after a delay, or a delay level; below 0: as a dead letter.
 
         It arrives in the retry topic of the group (`%RETRY%` followed by the name of the group), which is subscribed to
         or assigned like any other topic.
         """
-        await self._member.retry(message, delay_level)
+        await self._member.retry(message, make_later(delay, delay_level))
 
     async def view(self, offset_id: str) -> Message:
         """Return the message with an offset id (`Message.offset_id`).

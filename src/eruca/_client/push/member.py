@@ -131,6 +131,10 @@ class PushMember:
             raise ConfigError("the consumer is started already", hint="register handlers before it starts")
         if self.has_handlers and ordered != self.is_ordered:
             raise ConfigError("ordered and concurrent handlers cannot be combined", hint="use two groups")
+        if ordered and self.settings.retry.backoff:
+            raise ConfigError(
+                "Retry.backoff is for concurrent handlers", hint="an ordered queue pauses for Retry.suspend"
+            )
         self.is_ordered = ordered
 
     async def start(self, clock: Clock | None) -> None:
@@ -186,7 +190,8 @@ class PushMember:
 
     async def _make_membership(self, session: Session) -> Membership:
         settings = self.settings
-        self._redelivery = redelivery = Redelivery(session, self.group, settings.retry.max_deliveries or DELIVERIES_MAX)
+        most = settings.retry.max_deliveries or DELIVERIES_MAX
+        self._redelivery = redelivery = Redelivery(session, self.group, most, backoff=settings.retry.backoff)
         self._service = service = self._make_service(redelivery)
         for handler in self.handlers.values():
             service.add_handler(handler)

@@ -80,7 +80,6 @@ from eruca._wire.headers.shared import (
 )
 
 __all__ = [
-    "CommittedOffsetHeader",
     "AccessKeyHeader",
     "AclVersionAnswerHeader",
     "AddWritePermAnswerHeader",
@@ -94,6 +93,7 @@ __all__ = [
     "CheckTransactionHeader",
     "CloneGroupOffsetHeader",
     "ClusterHeader",
+    "CommittedOffsetHeader",
     "ConsumeDirectlyHeader",
     "ConsumeStatsHeader",
     "ConsumerGroupHeader",

@@ -14,7 +14,7 @@ SOURCE = ("127.0.0.1:10911", 0)
 
 def make_inbox() -> Inbox:
     inbox = Inbox(MessageQueue("b", 0, "T"), make_subscription("T", "*", 0), 3)
-    inbox.expect_done([(4, 6)], SOURCE)
+    inbox.expect_done(((4, 6),), SOURCE)
     return inbox
 
 
