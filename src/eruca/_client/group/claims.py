@@ -47,10 +47,12 @@ class Claims:
         # Those whose release was cut short by the end of the consumer.
         self._unreleased: set[MessageQueue] = set()
         # An ordered queue pauses while its lock is not confirmed, and goes on after that.
-        self._locks = QueueLocks(session, offsets.group, gives_up=not is_ordered)
         lock_s = to_seconds("Rebalance.lock_interval", settings.rebalance.lock_interval)
+        self._locks = QueueLocks(session, offsets.group, lock_s, gives_up=not is_ordered)
         self._renewing = Repeating(
-            "the renewal of locks", lambda: self._locks.renew_all(self._inboxes, lose), lambda: lock_s
+            "the renewal of locks",
+            lambda: self._locks.renew_all(self._inboxes, lose),
+            lambda: self._locks.find_pause(self._inboxes.values()),
         )
 
     def start(self) -> None:

@@ -99,8 +99,9 @@ class Rebalance:
     strategy: str | Strategy = "average"
     # How often a member checks its assignment. Brokers also notify members of changes at once.
     interval: Duration = 20.0
-    # Ordered handlers and exclusive queues: how often the locks of queues are renewed.
-    lock_interval: Duration = 20.0
+    # Ordered handlers and exclusive queues: how often the locks of queues are renewed. The queues of a member that
+    # crashed are free after three times as long, at least 10 s; with Java brokers after a minute.
+    lock_interval: Duration = 3.0
     # An async or plain function, called with (assigned, revoked). Revoked queues are committed after it returns.
     on_change: OnChange | None = None
     # A queue goes to another member only after its handlers have ended, `on_change` has returned, and it is committed.

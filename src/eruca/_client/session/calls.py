@@ -198,11 +198,13 @@ class Calls:
         body = decode_answer(RequestCode.GET_CONSUMER_CONNECTION_LIST, answer)[1]
         return isinstance(body, ConsumerConnection) and bool(body.connection_set) and topic in body.subscription_table
 
-    async def lock(self, address: str, group: str, client_id: str, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues for ordered consumption; returns the queues that were locked."""
-        body = LockBody(client_id=client_id, consumer_group=group, mq_set=list(queues))
+    async def lock(
+        self, address: str, group: str, client_id: str, queues: Sequence[MessageQueue], live_ms: int | None = None
+    ) -> LockedBody:
+        """Lock queues, on an Eruca broker for this long; returns those that were locked, and for how long."""
+        body = LockBody(client_id=client_id, consumer_group=group, eruca_lock_ms=live_ms, mq_set=list(queues))
         _, locked = await self.ask(address, build_request(RequestCode.LOCK_BATCH_MQ, EmptyHeader(), body))
-        return set(locked.locked) if isinstance(locked, LockedBody) else set()
+        return locked if isinstance(locked, LockedBody) else LockedBody()
 
     async def unlock(self, address: str, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
         """Release queues."""
