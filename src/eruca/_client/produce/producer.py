@@ -23,7 +23,6 @@ from eruca._client.produce.sending import Parcel
 from eruca._client.produce.window import Window
 from eruca._client.session.session import Session
 from eruca._client.stopping import Client, describe_client
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
@@ -80,7 +79,6 @@ class Producer(Client):
         serializer: Serializer | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
-        clock: Clock | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
         check_type("group", group, str)
@@ -118,7 +116,7 @@ class Producer(Client):
             check_count("in_flight_max", in_flight_max), check_count("bytes_in_flight_max", bytes_in_flight_max)
         )
         chooser = QueueChooser(avoid_slow_brokers=avoid_slow_brokers)
-        self._engine = Engine(self.options, wrapped, settings, packer, window, chooser, clock)
+        self._engine = Engine(self.options, wrapped, settings, packer, window, chooser)
         linger_s = to_seconds("linger", linger)
         self._lingering = Lingering(self._engine, linger_s, message_bytes_max) if linger_s else None
 

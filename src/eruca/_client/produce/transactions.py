@@ -32,7 +32,6 @@ from eruca._client.produce.outgoing import Receipt, SendStatus
 from eruca._client.produce.packing import COMPRESS_FROM
 from eruca._client.produce.producer import Producer
 from eruca._client.produce.sending import Parcel
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
@@ -113,7 +112,6 @@ class TransactionalProducer(Producer):
         serializer: Serializer | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
-        clock: Clock | None = None,
     ) -> None:
         super().__init__(
             nameservers,
@@ -135,7 +133,6 @@ class TransactionalProducer(Producer):
             serializer=serializer,
             hooks=hooks,
             trace=trace,
-            clock=clock,
         )
         check_callable("check", check)
         self._checks = CheckAnswers(self._engine, check, check_count("checks_max", checks_max))

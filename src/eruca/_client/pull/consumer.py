@@ -24,7 +24,6 @@ from eruca._client.pull.membership import OnQueues, PullMembership
 from eruca._client.pull.queuereading import PullResult
 from eruca._client.session.session import Session
 from eruca._client.stopping import Client, describe_client, find_state
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DEFAULT_CONSUMER_GROUP, check_topic
@@ -94,7 +93,6 @@ class PullConsumer(Client):
         self._auto_commit = auto_commit
         self._poll_batch = check_count("poll_batch", poll_batch, at_most=_POLL_COUNT_MAX)
         self._decode = deserializer
-        self._clock: Clock | None = None
         self._ended = asyncio.Event()
         self._is_closing = False
 
@@ -119,7 +117,7 @@ class PullConsumer(Client):
             member.membership.session.check_loop()
             return
         is_member = member.is_subscribed
-        session = Session.acquire(self.options, consumer_group=member.group if is_member else "", clock=self._clock)
+        session = Session.acquire(self.options, consumer_group=member.group if is_member else "")
         self._ended.clear()
         member.started_ms = session.clock.now_ms()
         # The broker keeps the newest of several versions.

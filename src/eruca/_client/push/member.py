@@ -26,7 +26,6 @@ from eruca._client.push.ordered import OrderedService
 from eruca._client.push.stream import MessageStream
 from eruca._client.session.session import Session
 from eruca._client.trace import ConsumeTrace
-from eruca._ground.clock import Clock
 from eruca._ground.durations import to_seconds
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
@@ -137,13 +136,13 @@ class PushMember:
             )
         self.is_ordered = ordered
 
-    async def start(self, clock: Clock | None) -> None:
+    async def start(self) -> None:
         """Join the group and start consuming."""
         if self._session is not None:
             self._session.check_loop()
             return
         self._check_subscriptions()
-        self._session = session = Session.acquire(self._options, consumer_group=self.group, clock=clock)
+        self._session = session = Session.acquire(self._options, consumer_group=self.group)
         self._started_ms = session.clock.now_ms()
         self.ended = asyncio.Event()
         self.observer.start()

@@ -19,7 +19,6 @@ from eruca._client.produce.packing import COMPRESS_FROM
 from eruca._client.produce.producer import Producer as AsyncProducer
 from eruca._client.sync.base import Message, find_twin
 from eruca._client.sync.producing import PlainProducer
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
@@ -77,7 +76,6 @@ class Producer(PlainProducer):
         serializer: Serializer | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
-        clock: Clock | None = None,
     ) -> None:
         super().__init__(
             AsyncProducer(
@@ -100,7 +98,6 @@ class Producer(PlainProducer):
                 serializer=serializer,
                 hooks=hooks,
                 trace=trace,
-                clock=clock,
             )
         )
 

@@ -20,7 +20,6 @@ from eruca._client.produce.transactions import Half, TransactionReceipt
 from eruca._client.produce.transactions import TransactionalProducer as AsyncTransactionalProducer
 from eruca._client.sync.base import Message
 from eruca._client.sync.transacting import PlainTransactionalProducer
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
@@ -65,7 +64,6 @@ class TransactionalProducer(PlainTransactionalProducer):
         serializer: Serializer | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
-        clock: Clock | None = None,
     ) -> None:
         super().__init__(
             AsyncTransactionalProducer(
@@ -90,7 +88,6 @@ class TransactionalProducer(PlainTransactionalProducer):
                 serializer=serializer,
                 hooks=hooks,
                 trace=trace,
-                clock=clock,
             )
         )
 
