@@ -185,7 +185,7 @@ def test_errors_are_those_of_the_async_client(producer: sync.Producer, broker: E
     with pytest.raises(MessageIllegal):
         producer.send(topic, b"")
     with pytest.raises(TypeError):
-        producer.send(topic, "text")
+        producer.send(topic, "text")  # type: ignore[arg-type]
     with pytest.raises(SendFailed):
         producer.send(topic, b"x", queue=MessageQueue("nobody", 0, topic), timeout=timedelta(seconds=0.2))
     with pytest.raises(ConfigError):

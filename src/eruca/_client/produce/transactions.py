@@ -12,11 +12,11 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from eruca._client.arguments import check_callable, check_count
 from eruca._client.message import Message
 from eruca._client.options import ClientOptions
+from eruca._client.produce.bodies import Body
 from eruca._client.produce.checks import (
     FLAGS,
     CheckAnswers,
@@ -74,7 +74,7 @@ class Half:
         self.decision = Decision.UNKNOWN
 
 
-class TransactionalProducer(Producer):
+class TransactionalProducer(Producer[Body]):
     """Sends messages that consumers see only if local work succeeded.
 
     >>> async def check(message):
@@ -109,7 +109,7 @@ class TransactionalProducer(Producer):
         linger: Duration = 0,
         in_flight_max: int = 8192,
         bytes_in_flight_max: int = 64 * 1024 * 1024,
-        serializer: Serializer | None = None,
+        serializer: Serializer[Body] | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
     ) -> None:
@@ -155,7 +155,7 @@ class TransactionalProducer(Producer):
     async def send_transaction(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         local: Callable[[Receipt], Decided],
         tags: str | None = None,
@@ -197,7 +197,7 @@ class TransactionalProducer(Producer):
     async def transaction(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -235,7 +235,7 @@ class TransactionalProducer(Producer):
     async def _pack_half(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         tags: str | None,
         keys: str | Iterable[str],
         properties: Mapping[str, str] | None,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Any
 
 from eruca._client.options import ClientOptions
+from eruca._client.produce.bodies import Body
 from eruca._client.produce.choosing import Selector
 from eruca._client.produce.delivery import TIMEOUT_S, TRY_TIMEOUT_S, SendHook
 from eruca._client.produce.outgoing import Outgoing, Receipt
@@ -25,7 +25,7 @@ from eruca._wire.bodies import MessageQueue
 from eruca.serializers import Serializer
 
 
-class Producer(PlainProducer):
+class Producer(PlainProducer[Body]):
     """Sends messages.
 
     >>> with Producer("127.0.0.1:9876", group="shop") as producer:
@@ -73,7 +73,7 @@ class Producer(PlainProducer):
         linger: Duration = 0,
         in_flight_max: int = 8192,
         bytes_in_flight_max: int = 64 * 1024 * 1024,
-        serializer: Serializer | None = None,
+        serializer: Serializer[Body] | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
     ) -> None:
@@ -104,7 +104,7 @@ class Producer(PlainProducer):
     def send(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -151,7 +151,7 @@ class Producer(PlainProducer):
     def send_soon(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -194,7 +194,7 @@ class Producer(PlainProducer):
     def send_oneway(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -228,7 +228,7 @@ class Producer(PlainProducer):
     def send_batch(
         self,
         topic: str,
-        messages: Iterable[Outgoing | Any],
+        messages: Iterable[Outgoing | Body],
         *,
         shard: str | None = None,
         queue: MessageQueue | None = None,
@@ -259,7 +259,7 @@ class Producer(PlainProducer):
     def request(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         timeout: Duration | None = None,
         tags: str | None = None,
@@ -301,7 +301,7 @@ class Producer(PlainProducer):
     def reply(
         self,
         request: Message,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 from eruca._client.options import ClientOptions
+from eruca._client.produce.bodies import Body
 from eruca._client.produce.checks import Decided
 from eruca._client.produce.choosing import Selector
 from eruca._client.produce.delivery import TIMEOUT_S, TRY_TIMEOUT_S, SendHook
@@ -26,7 +26,7 @@ from eruca._wire.bodies import MessageQueue
 from eruca.serializers import Serializer
 
 
-class TransactionalProducer(PlainTransactionalProducer):
+class TransactionalProducer(PlainTransactionalProducer[Body]):
     """Sends messages that consumers see only if local work succeeded.
 
     >>> def check(message):
@@ -61,7 +61,7 @@ class TransactionalProducer(PlainTransactionalProducer):
         linger: Duration = 0,
         in_flight_max: int = 8192,
         bytes_in_flight_max: int = 64 * 1024 * 1024,
-        serializer: Serializer | None = None,
+        serializer: Serializer[Body] | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
     ) -> None:
@@ -94,7 +94,7 @@ class TransactionalProducer(PlainTransactionalProducer):
     def send_transaction(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         local: Callable[[Receipt], Decided],
         tags: str | None = None,
@@ -134,7 +134,7 @@ class TransactionalProducer(PlainTransactionalProducer):
     def transaction(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
