@@ -98,7 +98,7 @@ lock: ## compile the locks again from pyproject.toml (UPGRADE=--upgrade for the 
 	@test -x $(BIN)/uv || $(MAKE) setup
 	@for name in dev core bootstrap bench audit; do \
 	    case $$name in \
-	        dev) from="pyproject.toml --extra all --extra dev" ;; \
+	        dev) from="pyproject.toml --extra all --group dev" ;; \
 	        core) from="pyproject.toml -c requirements/dev.txt" ;; \
 	        bootstrap) from="requirements/bootstrap.in -c requirements/dev.txt" ;; \
 	        bench) from="requirements/bench.in" ;; \
@@ -114,7 +114,7 @@ lock: ## compile the locks again from pyproject.toml (UPGRADE=--upgrade for the 
 
 .PHONY: clean
 clean: ## remove what builds and tests left behind (not .venv)
-	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
+	@rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
 	@find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 	@rm -f $(BUILT)
 
@@ -133,6 +133,15 @@ docs: $(READY) ## write docs/CONFIG.md, docs/API_NAMES.md, docs/METRICS.md and t
 	@$(PY) -m eruca._cli.namesdoc docs/API_NAMES.md
 	@$(PY) -m eruca._cli.metricsdoc docs/METRICS.md
 	@$(PY) -m tools.dashboards
+
+# --- releasing ---------------------------------------------------------------------------------------------------
+
+.PHONY: dist release-check release-store
+dist: $(READY) ## source archive, plain wheel and compiled wheels into ./dist (PYTHONS='python3.12 ...', by default all found)
+	@$(PY) -m tools.dist $(addprefix --python ,$(PYTHONS))
+
+release-check: $(READY) ## carry out and verify the release checklist (docs/RELEASING.md); ONLY=step, PUBLISH=1
+	@$(PY) -m tools.release $(addprefix --only ,$(ONLY)) $(if $(PUBLISH),--publish)
 
 # --- quality -----------------------------------------------------------------------------------------------------
 
@@ -159,7 +168,7 @@ test: $(READY) ## a slice of every suite; tests whose tools are missing are left
 
 # Suites that touch a kernel, run once more without the compiled ones; `make test` takes those that look closest at them.
 PLAIN_SLICE := tests/unit/test_kernels.py tests/unit/test_readers_agree.py \
-               $(addprefix tests/unit/wire/,kernel $(addprefix test_,record.py digest.py batch.py)) \
+               $(addprefix tests/unit/wire/,kernel $(addprefix test_,record.py frame.py digest.py batch.py)) \
                $(addprefix tests/unit/store/,kernel reading test_append_encoded.py test_messagestore.py test_replay_log.py \
                  queues/test_dispatch.py queues/test_index.py lineage/test_replicalog.py log/test_scan.py) \
                $(addprefix tests/unit/spark/,kernel sink/test_encoding.py) \
@@ -173,7 +182,7 @@ test-plain: $(READY) ## the suites that touch a kernel, with kernels that are no
 	@$(PYTEST) -q -n $(WORKERS) $(PLAIN_SUITES) $(ARGS)
 
 # One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
-SUITES := unit integration golden interop clients delivery replication spark admin console security monitoring
+SUITES := unit integration golden interop clients delivery replication spark admin console security monitoring shipping
 
 .PHONY: $(addprefix test-,$(SUITES))
 test-unit: ## tests/unit: one room at a time, and the properties that hold for all inputs
@@ -188,6 +197,7 @@ test-admin: ## tests/admin: every method of the admin API, async and plain, on o
 test-console: ## tests/console: the web page in a browser
 test-security: ## tests/security: hostile peers, rights, defaults
 test-monitoring: ## tests/monitoring: a real Prometheus, every query of the dashboards and alert rules (Prometheus, etcd)
+test-shipping: ## tests/shipping: the wheels in empty environments, the image, the chart, the units, the site (many tools)
 
 test-interop: setup-java setup-clients
 test-clients test-delivery test-spark test-replication test-admin: setup-java

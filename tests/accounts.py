@@ -20,10 +20,12 @@ def describe(credentials: Credentials, **fields: Any) -> dict[str, Any]:
 
 def write_accounts(path: Path, *accounts: dict[str, Any], **fields: Any) -> None:
     """Write a file of accounts, with an admin."""
-    # In place, as an editor may do it.
+    # In one step: a server that reads it at any time finds all of it.
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(write_yaml({**fields, "accounts": [describe(ADMIN, admin=True), *accounts]}))
-    path.chmod(0o600)
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(write_yaml({**fields, "accounts": [describe(ADMIN, admin=True), *accounts]}))
+    new.chmod(0o600)
+    new.replace(path)
 
 
 def enable_accounts(directory: Path, *accounts: dict[str, Any], reload_ms: int = 20, **fields: Any) -> AccessOptions:

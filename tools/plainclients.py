@@ -61,7 +61,8 @@ class Client:
 
 
 def _part(name: str, module: str) -> Client:
-    return Client(name, f"eruca._admin.{module}", module, "base", "PlainPart", package=ADMIN, is_part=True)
+    target = module.rpartition(".")[2]
+    return Client(name, f"eruca._admin.{module}", target, "base", "PlainPart", package=ADMIN, is_part=True)
 
 
 CLIENTS: Final = (
@@ -90,6 +91,7 @@ CLIENTS: Final = (
     _part("NameServers", "nameservers"),
     _part("Accounts", "accounts"),
     _part("Routes", "routes"),
+    _part("Doctor", "doctor.doctor"),
 )
 
 

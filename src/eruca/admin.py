@@ -15,7 +15,7 @@ from eruca._admin.comparing import Disagreement
 from eruca._admin.connections import Connected, GroupConnections
 from eruca._admin.deadletters import DeadLetters, GroupLetters, Journal, Resent, Wanted
 from eruca._admin.delayed import Cancelled, Delayed, DelayedMessages, LevelProgress
-from eruca._admin.doctor.examination import Doctor
+from eruca._admin.doctor.doctor import Doctor
 from eruca._admin.doctor.findings import Examination, Finding, Limits, Rules, Severity
 from eruca._admin.groupmembers import Difference, GroupMember, Subscribed
 from eruca._admin.groupqueues import GroupQueue

@@ -9,7 +9,10 @@ import pytest
 
 # Failed assertions of the cases are to say as much as those of tests.
 pytest.register_assert_rewrite(
-    "tests.admin.stage", *[f"tests.admin.{path.stem}" for path in Path(__file__).parent.glob("cases_*.py")]
+    "tests.admin.stage",
+    # The guide's test is that of the clients' guide.
+    "tests.clients.stage",
+    *[f"tests.admin.{path.stem}" for path in Path(__file__).parent.glob("cases_*.py")],
 )
 
 from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402

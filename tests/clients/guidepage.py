@@ -6,7 +6,8 @@
 A block with `await` at its top runs in one event loop that all such blocks share; names stay from block to block. What
 a block prints must be what the fence behind it, one without a language, says. One that is marked `endless` is ended
 when it has printed that much. The mark `counted` is for `test_comparison.py`. A block of `sh` that is marked `run` has
-one `eruca` command in each line, all of which must succeed; what they print is not compared.
+one `eruca` command in each line, all of which must succeed; what they print is not compared. They find the name server
+through the environment.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ class Reader:
         assert tuple(self._printed) == block.printed, f"line {block.line} printed {self._printed}"
 
     def _run_commands(self, block: Block) -> None:
+        environment = {"NAMESRV_ADDR": self._nameserver}
         for line in block.text.replace(NAMESERVER, self._nameserver).splitlines():
-            result = CliRunner().invoke(main_command, shlex.split(line)[1:])
+            result = CliRunner().invoke(main_command, shlex.split(line)[1:], env=environment)
             assert result.exit_code == 0, f"{line}\n{result.output}{result.exception!r}"
 
     async def _run_async(self, block: Block, code: CodeType) -> None:

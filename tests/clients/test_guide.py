@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,12 +28,12 @@ SECONDS_MAX = PATIENCE_S
 
 
 def run_page(page: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the blocks of a page in a separate process, which keeps its files in `home`."""
+    """Run the blocks of a page in a separate process, whose files are in `home`."""
     without = {key: value for key, value in os.environ.items() if not key.startswith(("ERUCA_", "NAMESRV_"))}
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.clients.guidepage", str(page), *arguments],
-        cwd=REPOSITORY,
-        env={**without, "HOME": str(home)},
+        cwd=home,
+        env={**without, "HOME": str(home), "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
@@ -54,8 +55,8 @@ def check_page(page: Path, run: subprocess.CompletedProcess[str]) -> None:
     """Assert that all blocks of a page ran."""
     print(run.stdout)
     assert run.returncode == 0, run.stdout + run.stderr
-    count = page.read_text(encoding="utf-8").count("```python")
-    assert count and f"{count} blocks" in run.stdout
+    count = len(read_blocks(page))
+    assert count and f"\n{count} blocks\n" in run.stdout
 
 
 @pytest.mark.parametrize(
@@ -78,9 +79,14 @@ def test_a_block_that_does_something_else_is_found(text: str, said: str, tmp_pat
 
 @pytest.mark.parametrize("page", TRANSLATIONS, ids=lambda page: page.name)
 def test_the_blocks_of_a_translation_are_those_of_the_page(page: Path) -> None:
-    blocks = read_blocks(page)
-    assert blocks
-    assert [_strip(block) for block in read_blocks(TRANSLATIONS[page])] == [_strip(block) for block in blocks]
+    translation = TRANSLATIONS[page]
+    assert [_strip(block) for block in read_blocks(translation)] == [_strip(block) for block in read_blocks(page)]
+    assert _count_sections(translation) == _count_sections(page) > 0
+
+
+def _count_sections(page: Path) -> int:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return len(re.findall(r"^## ", text, re.MULTILINE))
 
 
 def _strip(block: Block) -> tuple[str, bool, tuple[str, ...]]:

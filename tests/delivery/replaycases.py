@@ -67,7 +67,7 @@ class OurTool:
         words = ["offset", *arguments, "--yes", "-o", "json", "-n", self.cluster.name_server]
         done = await asyncio.to_thread(run_here, *words)
         assert done.returncode == 0, done.stderr
-        assert {json.loads(line)["outcome"] for line in done.stdout.splitlines()} <= {"told", "written"}
+        assert {move["outcome"] for move in json.loads(done.stdout)["moves"]} <= {"told", "written"}
 
 
 @dataclass(frozen=True)

@@ -272,7 +272,7 @@ async def run_nameserver(directory: Path, access: AccessOptions) -> AsyncIterato
         def digest() -> Any:
             return (
                 encode_json(server.routes.describe_clusters()),
-                encode_json(server.routes.list_topics()),
+                list(server.routes.list_topics()),
                 server.routes.find_route(TOPIC),
                 server.kv.list("space"),
                 server.running.current,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 import time
 from dataclasses import asdict, dataclass, field
 
@@ -54,6 +55,8 @@ class GoodClient:
         self.now = Measured()
         # Seconds in which this process did not run, all together.
         self._own_stalls = 0.0
+        # Set when each kind of request was answered once since the last line `end`, or failed.
+        self._was_served = threading.Event()
 
     async def run(self) -> None:
         """Measure until standard input ends."""
@@ -75,7 +78,10 @@ class GoodClient:
     def _obey(self) -> None:
         for line in sys.stdin:
             if line.strip() == "end":
+                # A short part can be over before a single request was; a long answer belongs to the part it began in.
+                self._was_served.wait(_PATIENCE_S)
                 done, self.now = self.now, Measured()
+                self._was_served.clear()
                 print(json.dumps(asdict(done)), flush=True)
 
     async def _note_problem(self, work: object) -> None:
@@ -83,7 +89,12 @@ class GoodClient:
             await work  # type: ignore[misc]
         except Exception as error:
             self.now.problems.append(f"{error.__class__.__name__}: {error}")
+            self._was_served.set()
             raise
+
+    def _note_served(self) -> None:
+        if self.now.pings_ms and self.now.rounds_ms:
+            self._was_served.set()
 
     def _begin(self) -> tuple[float, float, float]:
         """The time, and what others have taken from this process and from the loop of the server, in seconds."""
@@ -118,6 +129,7 @@ class GoodClient:
             async with asyncio.timeout(_PATIENCE_S):
                 await peer.ask(self._make(code, header, opaque=number))
             self.now.pings_ms.append(await self._end(began))
+            self._note_served()
             await asyncio.sleep(_PING_S)
 
     async def _work(self, peer: RawPeer) -> None:
@@ -129,6 +141,7 @@ class GoodClient:
             pulled = await peer.ask(self._make(RequestCode.PULL_MESSAGE, header, opaque=2))
             assert next(iter(decode_records(pulled.body))).body == b"good"
             self.now.rounds_ms.append(await self._end(began))
+            self._note_served()
             await asyncio.sleep(_PAUSE_S)
 
     async def _watch_memory(self) -> None:

@@ -34,7 +34,7 @@ class KilledBroker:
         self._process: asyncio.subprocess.Process | None = None
         names, port = find_ports(), find_broker_port()
         self.nameserver, self.address = f"127.0.0.1:{names}", f"127.0.0.1:{port}"
-        self._ports = ["--nameserver-port", str(names), "--listen-port", str(port)]
+        self._ports = ["--nameserver-port", str(names), "--listen-port", str(port), "--metrics-port", "0"]
         self.log = home / "broker.log"
 
     async def start(self, **more: object) -> None:

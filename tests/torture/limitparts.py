@@ -1,7 +1,7 @@
 """Clients that try to use more than a server has for them, each with the weakest account that may send its requests.
 
 `python -m tests.torture.limitparts BROKER NAMES SIZE` runs each part named on a line of standard input, and prints
-`done` after it. A size of 1 is the full attack. The variable LIMITS_KEYS has the keys of the weakest account.
+`done` after it. A size of 1 is the full attack. Variables have the keys of accounts, and the address of the metrics.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from eruca._cli.store import raise_open_files_limit
+from eruca._wire.bodies import HeartbeatData, ProducerData, encode_json
 from eruca._wire.codes import RequestCode
 from eruca._wire.frame import Command, encode_command, make_request
 from eruca._wire.headers import RouteHeader
@@ -23,25 +24,25 @@ from tests.integration.broker.requests import EXPRESSION, HOLD, pull_header, sen
 from tests.torture.hostileparts import LARGE, Target, open_crowd, scale, stop_reading
 from tests.unit.net.rawpeer import RawPeer, open_peer
 
-# The weakest account: it may publish to and subscribe to anything, and nothing else.
+# An account that may publish to and subscribe to anything, and one that may do nothing but look.
 KEYS = "LIMITS_KEYS"
+KEYS_TO_LOOK = "LIMITS_KEYS_TO_LOOK"
+# Where the metrics are, which need no account.
+METRICS = "LIMITS_METRICS"
 _STRANGERS = 5000
 _DRIPPING = 2000
+_TOPICS = 3000
+_SCRAPERS = 500
 _SECONDS = 15.0
 _SECONDS_MIN = 2.0
 # A server is told to wait at most this long for one request.
 FRAME_SECONDS = 10
 
 
-def find_account() -> Credentials | None:
-    """The account, if servers want one."""
-    keys = os.environ.get(KEYS, "").split()
-    return Credentials(*keys) if keys else None
-
-
-def sign(request: Command) -> Command:
-    """Sign a request with the weakest account."""
-    account = find_account()
+def sign(request: Command, which: str = KEYS) -> Command:
+    """Sign a request with the weakest account that may send it."""
+    keys = os.environ.get(which, "").split()
+    account = Credentials(*keys) if keys else None
     if account is not None:
         account.sign(request)
     return request
@@ -140,8 +141,8 @@ async def drip(target: Target, size: float) -> None:
 
 
 async def flood(address: str, request: Command, count: int, seconds: float) -> None:
-    """40 connections that send a request again and again and read nothing."""
-    frames = encode_command(sign(request)) * 100
+    """40 connections that send a signed request again and again and read nothing."""
+    frames = encode_command(request) * 100
     async with open_crowd(address, 40) as crowd:
         for peer in crowd:
             stop_reading(peer)
@@ -156,15 +157,53 @@ async def leave_pulls_unread(target: Target, size: float) -> None:
         for _ in range(3):
             await ask_signed(sender, make_request(RequestCode.SEND_MESSAGE_V2, send_header("Unread"), LARGE, opaque=1))
     pull = make_request(RequestCode.PULL_MESSAGE, pull_header("Unread", max_message_nums=1), opaque=1)
-    await flood(target.broker, pull, scale(2000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
+    await flood(target.broker, sign(pull), scale(2000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
 
 
 async def leave_routes_unread(target: Target, size: float) -> None:
     """Small answers that are not read: routes of a name server, and offsets of a broker."""
     route = make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic="Good"), opaque=1)
-    await flood(target.names, route, scale(20_000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
+    await flood(target.names, sign(route, KEYS_TO_LOOK), scale(20_000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
     unknown = make_request(RequestCode.PULL_MESSAGE, pull_header("Good", queue_offset=10**12), opaque=1)
-    await flood(target.broker, unknown, scale(20_000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
+    await flood(target.broker, sign(unknown), scale(20_000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
+
+
+async def leave_tables_unread(target: Target, size: float) -> None:
+    """Large answers for any account: 3,000 topics, lists of them and of clients, of groups whose members disagree."""
+    count = scale(_TOPICS, size)
+    async with open_peer(target.broker) as sender:
+        for number in range(count):
+            request = make_request(RequestCode.SEND_MESSAGE_V2, send_header(f"many-{number}"), b"x", opaque=1)
+            await ask_signed(sender, request)
+        data = HeartbeatData(
+            client_id="crowd", producer_data_set=[ProducerData(group_name=f"p{number}") for number in range(count)]
+        )
+        await ask_signed(sender, make_request(RequestCode.HEART_BEAT, body=encode_json(data), opaque=1))
+        for code in (
+            RequestCode.GET_ALL_TOPIC_CONFIG,
+            RequestCode.GET_ALL_PRODUCER_INFO,
+            RequestCode.GET_BROKER_RUNTIME_INFO,
+        ):
+            request = sign(make_request(code, opaque=1), KEYS_TO_LOOK)
+            await flood(target.broker, request, scale(1000, size), max(_SECONDS_MIN, _SECONDS / 5 * size))
+        request = sign(make_request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, opaque=1), KEYS_TO_LOOK)
+        await flood(target.names, request, scale(1000, size), max(_SECONDS_MIN, _SECONDS / 5 * size))
+
+
+async def scrape(target: Target, size: float) -> None:
+    """The port for metrics: connections that ask for nothing, for pages that do not exist, or do not read metrics."""
+    rng = random.Random(11)
+    address = os.environ.get(METRICS, "") or target.broker
+    end = asyncio.get_running_loop().time() + max(_SECONDS_MIN, _SECONDS * size)
+    frames = [b"", b"GET /", b"GET /no HTTP/1.1\r\n\r\n", b"GET /metrics HTTP/1.1\r\n\r\n"]
+    while asyncio.get_running_loop().time() < end:
+        peers = await connect_many(address, scale(_SCRAPERS, size))
+        for peer in peers:
+            if peer.transport is not None:
+                peer.transport.pause_reading()
+                peer.transport.write(rng.choice(frames))
+        await asyncio.sleep(0.2)
+        drop_all(peers)
 
 
 async def hold_too_much(target: Target, size: float) -> None:
@@ -204,6 +243,8 @@ PARTS: dict[str, Callable[[Target, float], Awaitable[None]]] = {
     "drip": drip,
     "unread-pulls": leave_pulls_unread,
     "unread-routes": leave_routes_unread,
+    "unread-tables": leave_tables_unread,
+    "scrapers": scrape,
     "held": hold_too_much,
 }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.integration.broker.serving import Serving
 from tests.torture.hostile import Aims, Attacking, Measuring, is_busy, measure_idle, measure_part
-from tests.torture.limitparts import FRAME_SECONDS, KEYS, PARTS
+from tests.torture.limitparts import FRAME_SECONDS, KEYS, KEYS_TO_LOOK, METRICS, PARTS
 
 GROWTH_MAX = 200 * 1000 * 1000
 # What may stay of it: bounded caches, and what Python keeps for the next time: one object keeps a megabyte of its heap.
@@ -23,11 +23,13 @@ LEFT_MAX = 80 * 1000 * 1000
 _RETURN_S_MAX = 60.0
 _GOOD = ("goodclient", "secret-of-the-good")
 _WEAK = ("weakclient", "secret-of-the-weak")
+_LOOKS = ("plainclient", "secret-of-plain")
 _BROKER = ("brokerclient", "secret-of-brokers")
 _ACCOUNTS = f"""
 accounts:
 - {{accessKey: {_GOOD[0]}, secretKey: {_GOOD[1]}, admin: true, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}}
 - {{accessKey: {_WEAK[0]}, secretKey: {_WEAK[1]}, defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}}
+- {{accessKey: {_LOOKS[0]}, secretKey: {_LOOKS[1]}}}
 - {{accessKey: {_BROKER[0]}, secretKey: {_BROKER[1]}, admin: true, broker: true}}
 """
 
@@ -39,8 +41,10 @@ def start_servers(directory: Path) -> Serving:
     arguments = ["--server-max-frame-seconds", str(FRAME_SECONDS)]
     arguments += ["--option", "aclEnable=true", "--option", f"aclFile={file}"]
     environment = {"ERUCA_BROKER_ACCESS_KEY": _BROKER[0], "ERUCA_BROKER_SECRET_KEY": _BROKER[1]}
-    os.environ[KEYS] = " ".join(_WEAK)
-    return Serving(directory, *arguments, environment=environment)
+    os.environ[KEYS], os.environ[KEYS_TO_LOOK] = " ".join(_WEAK), " ".join(_LOOKS)
+    serving = Serving(directory, *arguments, environment=environment)
+    os.environ[METRICS] = serving.metrics
+    return serving
 
 
 async def wait_for_return(serving: Serving, before: int, seconds_max: float) -> int:

@@ -162,10 +162,8 @@ class AccountHandlers:
         if not access.is_on:
             raise RequestRefused(failed, _OFF)
         async with access.changing:
-            if access_key is not None:
-                _refuse_set_apart(access.book, access_key, failed)
             try:
-                book = await asyncio.to_thread(self._write, change)
+                book = await asyncio.to_thread(self._write, access_key, change)
             except ConfigError as error:
                 raise RequestRefused(failed, str(error)) from None
             except OSError as error:
@@ -174,11 +172,14 @@ class AccountHandlers:
             access.take(await asyncio.to_thread(read_stamp, access.file), book)
         log.info("%s changed accounts: %s %s", request.link.peer, failed.name.removesuffix("_FAILED"), access_key or "")
 
-    def _write(self, change: Callable[[dict[Path, Document]], Path]) -> AccountBook:
+    def _write(self, access_key: str | None, change: Callable[[dict[Path, Document]], Path]) -> AccountBook:
         """Change what the files contain, check all of it, and replace the file that changed."""
         first = self._access.file
         documents = {path: read_yaml(path) for path in list_files(first)}
-        make_book(documents, first)
+        # As the files are now: they may have changed since they were read.
+        account = make_book(documents, first).accounts.get(access_key or "")
+        if account is not None and account.is_set_apart:
+            raise ConfigError(f"account {access_key} has a right that is changed only in the file of accounts")
         path = change(documents)
         document = documents[path]
         version = read_version(path, document)
@@ -244,9 +245,3 @@ def _find_account(documents: dict[Path, Document], access_key: str) -> tuple[Pat
             if str(account.get("accessKey")) == access_key:
                 return path, account
     return Path(), None
-
-
-def _refuse_set_apart(book: AccountBook, access_key: str, failed: ResponseCode) -> None:
-    account = book.accounts.get(access_key)
-    if account is not None and account.is_set_apart:
-        raise RequestRefused(failed, f"account {access_key} has a right that is changed only in the file of accounts")

@@ -13,7 +13,7 @@ from eruca._admin.cluster import Cluster
 from eruca._admin.connection import Connection
 from eruca._admin.deadletters import DeadLetters
 from eruca._admin.delayed import DelayedMessages
-from eruca._admin.doctor.examination import Doctor
+from eruca._admin.doctor.doctor import Doctor
 from eruca._admin.groups import Groups
 from eruca._admin.messages import Messages
 from eruca._admin.nameservers import NameServers
@@ -32,9 +32,9 @@ class Admin:
     ...     print(group.lag, [member.client_id for member in group.members])
 
     Each subject is a part: `topics`, `groups`, `offsets`, `messages`, `dead_letters`, `transactions`, `delayed`,
-    `clients`, `brokers`, `cluster`, `nameservers`, `accounts`, `routes`. A list has a limit, and is `cut` if there is
-    more. A server that does not answer is among the `problems` of a result and does not hide the others. Whatever
-    changes or destroys something has `dry_run`, and returns what was before and after, and how to undo it.
+    `clients`, `brokers`, `cluster`, `nameservers`, `accounts`, `routes`, `doctor`. A list has a limit, and is `cut` if
+    there is more. A server that does not answer is among the `problems` of a result and does not hide the others.
+    Whatever changes or destroys something has `dry_run`, and returns what was before and after, and how to undo it.
 
     It does not join a group, so brokers do not count it as a client. Names of topics and groups are those that brokers
     use, with the namespace if there is one.

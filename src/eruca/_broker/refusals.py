@@ -28,12 +28,6 @@ def refuse(code: int, remark: str) -> NoReturn:
     raise RequestRefused(int(code), remark)
 
 
-def refuse_unless_writable(standing: Standing, store: MessageStore) -> None:
-    """Refuse messages on a slave, and on a master that was replaced."""
-    if not standing.writable:
-        refuse(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {store.refusal}")
-
-
 def refuse_topic_name(topic: str, longest: int) -> None:
     """Refuse an invalid topic name."""
     if not topic.strip():

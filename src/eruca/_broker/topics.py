@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Set
+from collections.abc import Callable, Set
 from typing import Any, Final
 
 import msgspec
@@ -56,6 +56,8 @@ class Topics:
         self._name_length_max = name_length_max
         self.data_version = table.data_version
         self._topics: dict[str, TopicConfig] = dict(table.topic_config_table)
+        #: Return the settings of a topic, None if there is none. Every send calls it.
+        self.get: Final[Callable[[str], TopicConfig | None]] = self._topics.get
         #: Notified of every change.
         self.changed: Signal[()] = Signal()
         #: Notified of every topic that is created, after `changed`.
@@ -100,10 +102,6 @@ class Topics:
 
     def __len__(self) -> int:
         return len(self._topics)
-
-    def get(self, topic: str) -> TopicConfig | None:
-        """Return the settings of a topic."""
-        return self._topics.get(topic)
 
     def names(self) -> list[str]:
         """List every topic."""
@@ -183,7 +181,9 @@ class Topics:
 
     def replace(self, table: TopicConfigTable) -> None:
         """Replace the table with a master's."""
-        known, self._topics = self._topics, dict(table.topic_config_table)
+        known = set(self._topics)
+        self._topics.clear()
+        self._topics.update(table.topic_config_table)
         self._bytes = sum(map(_weigh, self._topics))
         self.data_version = table.data_version
         self._note_all_changed()

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from eruca._cli.init import SECRET_BYTES, write_new
+from eruca._cli.saying import say
 from eruca._client.accountfile import read_account_file
 from eruca.errors import ConfigError, ErucaError
 
@@ -48,7 +49,7 @@ def find_secret(access_key: str, file: Path | None, new_file: Path | None, *, dr
             raise
         finally:
             if new_file.exists():
-                click.echo(f"eruca: the account is in {new_file}; use it with --account", err=True)
+                say(f"the account is in {new_file}; use it with --account")
 
 
 def _read(access_key: str, file: Path) -> str:

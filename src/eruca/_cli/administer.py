@@ -12,6 +12,7 @@ import click
 
 from eruca._cli.connecting import make_options
 from eruca._cli.running import run_loop
+from eruca._cli.saying import say
 from eruca.admin import Admin
 from eruca.errors import ConfigError
 
@@ -52,7 +53,7 @@ def end_with(outcomes: Iterable[str]) -> None:
     """Print the number of each outcome to stderr; the exit status is 1 if anything failed."""
     counts = Counter(outcomes)
     text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "nothing to do"
-    click.echo(f"eruca: {text}", err=True)
+    say(text)
     if counts["failed"]:
         sys.exit(1)
 

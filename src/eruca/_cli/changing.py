@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,7 +11,8 @@ import msgspec
 
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, require_answerable
 from eruca._cli.connecting import add_nameserver_option
-from eruca._cli.output import add_output_option, make_console, make_table, print_document, print_parts, to_plain
+from eruca._cli.output import add_output_option, make_console, print_document, print_parts, to_plain
+from eruca._cli.tables import make_table
 from eruca._cli.undoing import write_undo
 from eruca.admin import Admin, Change, Changed, Moved
 
@@ -94,7 +95,7 @@ def draw_changes(result: Changed[Any] | Moved, label: str = "") -> Iterable[Rend
     if isinstance(result, Moved):
         return [draw_moves(result)]
     rows = [(change.where, change.outcome, describe_change(change), change.reason) for change in result.changes]
-    return [_drop_empty(["on", "outcome", label or result.name, "reason"], rows)]
+    return [make_table(["on", "outcome", label or result.name, "reason"], rows)]
 
 
 def draw_moves(moved: Moved) -> RenderableType:
@@ -103,14 +104,7 @@ def draw_moves(moved: Moved) -> RenderableType:
     for move in moved.moves:
         places = ["-" if place is None else str(place) for place in (move.before, move.after)]
         rows.append((move.topic, move.broker, str(move.queue), *places, move.outcome, move.reason))
-    return _drop_empty(["topic", "broker", ">queue", ">before", ">after", "outcome", "reason"], rows)
-
-
-def _drop_empty(columns: list[str], rows: Sequence[tuple[str, ...]]) -> RenderableType:
-    """Return a table without its last column (the reason) if that is empty everywhere."""
-    if not any(row[-1] for row in rows):
-        return make_table(columns[:-1], [row[:-1] for row in rows])
-    return make_table(columns, rows)
+    return make_table(["topic", "broker", ">queue", ">before", ">after", "outcome", "reason"], rows)
 
 
 def describe_change(change: Change[Any]) -> str:

@@ -15,7 +15,9 @@ from eruca._cli.changing import add_dry_run_option
 from eruca._cli.completing import suggest_brokers
 from eruca._cli.connecting import add_nameserver_option, name_cluster
 from eruca._cli.grouping import CommandGroup
-from eruca._cli.output import add_output_option, format_bytes, format_time, make_table, print_document, to_plain
+from eruca._cli.output import add_output_option, format_bytes, format_time, print_document, to_plain
+from eruca._cli.saying import say
+from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list
 from eruca._wire.names import MASTER, MASTER_ID, SLAVE
 from eruca.admin import Admin, DivergedRow, Lag, Member, Promotion
@@ -339,12 +341,12 @@ def demote(broker: str, no_successor: bool, nameservers: str, output: str, **how
 
 
 def _say(step: str) -> None:
-    click.echo(f"eruca: {step}", err=True)
+    say(step)
 
 
 def _show_change(report: Promotion, output: str) -> None:
     for warning in report.warnings:
-        click.echo(f"eruca: warning: {warning}", err=True)
+        say(f"warning: {warning}")
     facts = [
         ("broker", report.broker),
         ("master before", report.before or "not known"),

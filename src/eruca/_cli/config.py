@@ -11,7 +11,8 @@ from rich.text import Text
 
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.optionlist import OptionFacts, Role, find_near_keys, find_options, list_options
-from eruca._cli.output import add_output_option, make_table, print_document, print_rows
+from eruca._cli.output import add_output_option, print_document, print_rows
+from eruca._cli.tables import make_table
 from eruca.errors import ConfigError
 
 _ROLES = [role.value for role in Role]

@@ -32,6 +32,7 @@ from eruca._cli.demoorders import (
     sum_up,
 )
 from eruca._cli.output import make_console
+from eruca._cli.tables import make_table
 from eruca._spark.requirements import require
 from eruca.errors import ConfigError, ErucaError
 
@@ -40,7 +41,7 @@ _JAVA_SECONDS_MAX = 30
 _STREAM_SECONDS_MAX = 300
 _POLL_S = 0.2
 _BATCHES = 4
-_BAR_CELLS = 40
+_BAR_CELLS = 36
 _SCHEMA = "order string not null, product string, cents long not null, at timestamp not null"
 _CODE = f"""
     orders = (spark.readStream.format("rocketmq")
@@ -238,17 +239,13 @@ def _show_money(cents: int) -> str:
 
 def _draw(found: Mapping[datetime, Takings], bad: Mapping[str, int]) -> None:
     """Print the table with its bars, and what was set aside."""
-    from rich.table import Table
-
-    table = Table(title="hourly revenue (UTC)", title_justify="left", header_style="bold")
-    for name, justify in (("hour", "left"), ("orders", "right"), ("revenue", "right"), ("", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
     most = max(takings.cents for takings in found.values())
+    rows = []
     for hour, takings in found.items():
         bar = "█" * max(1, round(_BAR_CELLS * takings.cents / most))
-        table.add_row(f"{hour:%Y-%m-%d %H:00}", f"{takings.orders:,}", _show_money(takings.cents), bar)
+        rows.append((f"{hour:%Y-%m-%d %H:00}", f"{takings.orders:,}", _show_money(takings.cents), bar))
     console = make_console()
-    console.print(table)
+    console.print(make_table(["hour (UTC)", ">orders", ">revenue", ""], rows, "hourly revenue"))
     for reason, count in bad.items():
         console.print(f"set aside: {count} ({reason})")
 

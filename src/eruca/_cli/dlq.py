@@ -18,6 +18,7 @@ from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.messagerows import LIST_COLUMNS, describe_message, draw_message, draw_row
 from eruca._cli.output import add_output_option, parse_time, print_rows
+from eruca._cli.saying import say
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list, view_stream
 from eruca._wire.names import check_group, check_topic
 from eruca.admin import Admin, GroupLetters, Journal, Resent, StoredMessage, Wanted
@@ -287,7 +288,7 @@ def export(
                 count = operate(nameservers, lambda admin: work(admin, lambda letter: _write_line(file, letter)))
     except OSError as error:
         raise ConfigError(f"the export cannot be written: {error}", hint="choose another file or directory") from error
-    click.echo(f"eruca: {count} exported", err=True)
+    say(f"{count} exported")
 
 
 def _write_line(file: IO[str], letter: StoredMessage) -> None:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from eruca._cli.output import format_duration, make_table
+from eruca._cli.output import format_duration
+from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, view_list
 from eruca.admin import Difference, Group, GroupQueue, Listed, Subscribed
 

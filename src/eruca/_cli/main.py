@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from eruca import __version__
-from eruca._ground.printable import show_safely
+from eruca._cli.saying import say
 from eruca.errors import ErucaError
 
 # The commands in the order of --help: the module of each and what it does, in one line of 80 columns. A command is
@@ -66,7 +66,7 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the line; the message contains the hint."""
-        click.echo(f"eruca: {show_safely(self.message)}", file=file, err=file is None)
+        say(self.message, file)
 
 
 class MainGroup(click.Group):
@@ -120,7 +120,7 @@ class _EchoHandler(logging.Handler):
     """Writes log records as lines to the current stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"eruca: {record.levelname.lower()}: {show_safely(record.getMessage())}", err=True)
+        say(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
 @click.group(

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from eruca._admin.storedmessages import make_row
-from eruca._cli.output import format_bytes, format_time, make_table
+from eruca._cli.output import format_bytes, format_time
+from eruca._cli.tables import make_table
 from eruca._client.produce.outgoing import Receipt
 from eruca._ground.printable import show_safely
 from eruca._wire.ids import decode_offset_id
@@ -55,7 +56,7 @@ def describe_sent(
         position=position or 0,
         size=0,
     )
-    unknown = dict.fromkeys(("stored_in", "born_at", "stored_at", "born_host", "store_host", "size"))
+    unknown = dict.fromkeys(("stored_in", "born_at", "stored_at", "born_host", "store_host", "size", "body_crc"))
     return describe_message(sent) | unknown | {"position": position, "status": receipt.status.name}
 
 

@@ -20,8 +20,8 @@ def build_metrics_options(settings: Settings, *, insecure: bool) -> MetricsOptio
     options = settings.build(MetricsOptions)
     if options.port != NO_PORT and not (options.token or insecure or is_loopback(options.bind)):
         raise ConfigError(
-            f"other machines can reach {options.bind}, and the metrics show names of topics and groups and addresses of"
-            " clients",
+            f"other machines can reach {options.bind or 'all addresses'}, and the metrics show names of topics and"
+            " groups and addresses of clients",
             hint="set metricsToken to a secret that Prometheus presents; --insecure allows everyone in that network",
         )
     return options

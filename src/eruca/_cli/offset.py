@@ -18,6 +18,7 @@ from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import format_time, to_plain
 from eruca._cli.savedoffsets import read_offsets, write_offsets
+from eruca._cli.saying import say
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list
 from eruca._client.group.settings import Start
 from eruca._ground.times import read_moment
@@ -261,7 +262,7 @@ def export_(group: str, topic: str | None, target: Path, nameservers: str) -> No
     """
     saved = operate(nameservers, lambda admin: admin.offsets.export(group, topic))
     write_offsets(target, saved)
-    click.echo(f"eruca: {len(saved.offsets)} offsets exported", err=True)
+    say(f"{len(saved.offsets)} offsets exported")
 
 
 @offset.command("import")

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from eruca._ground.printable import show_safely
+from eruca._cli.tables import make_table
 from eruca._ground.times import from_epoch_ms, read_time, to_epoch_ms
 from eruca.errors import ConfigError
 
 # rich is imported where it is used: commands that print plain lines or JSON start faster without it.
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -30,12 +29,6 @@ Row = TypeVar("Row")
 _PIPED_WIDTH = 200
 # Rows of one table: column widths need all of them in memory.
 _TABLE_ROWS = 500
-_WHOLE_COLUMNS = frozenset({"message id", "offset id", "address"})
-# Columns up to this width are not wrapped either, if a terminal has room for them and some for each of the others.
-_NARROW = 12
-_ROOM = 80
-_SQUEEZED = 8
-_GAP = 3
 
 
 def add_output_option(function: Function) -> Function:
@@ -110,52 +103,6 @@ def make_console(*, to_stderr: bool = False) -> Console:
 
     stream = sys.stderr if to_stderr else sys.stdout
     return Console(width=None if stream.isatty() else _PIPED_WIDTH, stderr=to_stderr, highlight=False)
-
-
-def make_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
-    """Return a table; a column whose name starts with `>` is aligned to the right."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    # Without lines between columns: narrow, and easy to copy from and to search.
-    table = Table(
-        title=title or None,
-        title_justify="left",
-        header_style="bold",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-    )
-    cells = [[cell if isinstance(cell, Text) else Text(show_safely(cell, keep="\n")) for cell in row] for row in rows]
-    whole = _choose_whole(columns, cells)
-    for number, column in enumerate(columns):
-        table.add_column(
-            column.removeprefix(">"),
-            justify="right" if column.startswith(">") else "left",
-            overflow="fold",
-            no_wrap=number in whole,
-        )
-    for row in cells:
-        table.add_row(*row)
-    return table
-
-
-def _choose_whole(columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> set[int]:
-    """Return the columns that are not wrapped: ids, which people copy, then the narrowest.
-
-    As many as leave some room for the others in a terminal: what is not wrapped may be cut off.
-    """
-    widths = [max([len(column), *[row[number].cell_len for row in rows]]) for number, column in enumerate(columns)]
-    order = sorted(range(len(columns)), key=lambda number: (columns[number] not in _WHOLE_COLUMNS, widths[number]))
-    whole: set[int] = set()
-    room = _ROOM - sum(min(width, _SQUEEZED) + _GAP for width in widths)
-    for number in order:
-        room -= max(0, widths[number] - _SQUEEZED)
-        if room < 0 or (widths[number] > _NARROW and columns[number] not in _WHOLE_COLUMNS):
-            break
-        whole.add(number)
-    return whole
 
 
 def format_time(time: datetime | int | None) -> str:

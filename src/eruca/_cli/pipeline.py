@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from eruca._cli.grouping import CommandGroup
-from eruca._cli.output import make_console, make_table
+from eruca._cli.output import make_console
 from eruca._cli.pipelinecheckpoint import checkpoint
 from eruca._cli.pipelinejobs import audit, dlq, fsck, rebuild, replay
 from eruca._cli.pipelineoptions import (
@@ -25,6 +25,8 @@ from eruca._cli.pipelineoptions import (
     parse_stores,
     show_summary,
 )
+from eruca._cli.saying import say
+from eruca._cli.tables import make_table
 from eruca._wire.names import TRACE_TOPIC
 
 
@@ -180,11 +182,11 @@ def query(
             for row in result.rows():
                 rows.append([json.dumps(each) if isinstance(each, dict | list) else str(each) for each in row])
                 if len(rows) >= limit:
-                    click.echo(f"eruca: only the first {limit} rows are shown (--limit)", err=True)
+                    say(f"only the first {limit} rows are shown (--limit)")
                     break
             make_console().print(make_table(result.columns, rows))
     for warning in result.summary.warnings:
-        click.echo(f"eruca: warning: {warning}", err=True)
+        say(f"warning: {warning}")
 
 
 @pipeline.command()

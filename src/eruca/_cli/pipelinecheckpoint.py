@@ -14,8 +14,10 @@ import click
 import msgspec
 
 from eruca._cli.administer import add_yes_option, confirm
-from eruca._cli.output import add_output_option, format_time, make_table, print_document
+from eruca._cli.output import add_output_option, format_time, print_document
 from eruca._cli.pipelineoptions import add_cluster_option, make_access, parse_span
+from eruca._cli.saying import say
+from eruca._cli.tables import make_table
 from eruca._spark.checkpoints.editing import (
     Change,
     EditPlan,
@@ -218,7 +220,7 @@ def edit(
             raise click.UsageError("--undo excludes --set and --to")
         _refuse_written(home, idle)
         confirm(f"Undo edit {undo} of {home}?", yes)
-        click.echo(f"eruca: batch {undo_edit(home, undo)} of {home} is as it was before the edit", err=True)
+        say(f"batch {undo_edit(home, undo)} of {home} is as it was before the edit")
         return
     if not sets and where is None:
         raise click.UsageError("give --set or --to")
@@ -229,9 +231,9 @@ def edit(
     wanted = _find_offsets(choose_places(found, source), sets, where, topics, access)
     plan = plan_edit(home, wanted, give_up_batch=give_up_batch)
     if access is None and plan.changes:
-        click.echo("eruca: the offsets were not compared with the queues; -n asks the brokers", err=True)
+        say("the offsets were not compared with the queues; -n asks the brokers")
     if plan.changes and found.stateful:
-        click.echo("eruca: warning: the query has state, which stays as it is", err=True)
+        say("warning: the query has state, which stays as it is")
     name = ""
     if plan.changes and not dry_run:
         _refuse_written(home, idle)
@@ -315,7 +317,7 @@ def _print_edit(plan: EditPlan, name: str, dry_run: bool, output: str) -> None:
 
     print_document(edited, output, draw)
     if not plan.changes:
-        click.echo("eruca: nothing to do: all offsets are as they should be", err=True)
+        say("nothing to do: all offsets are as they should be")
     elif undo:
         given_up = ", which is given up" if plan.gives_up else ""
-        click.echo(f"eruca: changed batch {plan.batch}{given_up}. Undo: {undo}", err=True)
+        say(f"changed batch {plan.batch}{given_up}. Undo: {undo}")

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from eruca._cli.connecting import DEFAULT_NAMESERVER, add_tls_options, choose_tls, parse_nameservers
-from eruca._cli.output import make_console, make_table
+from eruca._cli.output import make_console
+from eruca._cli.saying import say
+from eruca._cli.tables import make_table
 from eruca._ground.times import from_epoch_ms
 from eruca._spark.requirements import load_module
 from eruca.errors import ConfigError, ErucaError
@@ -243,7 +245,7 @@ def show_summary(summary: JobSummary, output: str, summary_file: str | None) -> 
     if output == "json":
         click.echo(json.dumps(summary.as_dict(), indent=2, ensure_ascii=False, default=str))
         for warning in summary.warnings:
-            click.echo(f"eruca: warning: {warning}", err=True)
+            say(f"warning: {warning}")
     else:
         make_console().print(summary.draw())
 

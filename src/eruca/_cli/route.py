@@ -9,7 +9,7 @@ import click
 
 from eruca._cli.choosing import add_topic_argument
 from eruca._cli.grouping import CommandGroup
-from eruca._cli.output import make_table
+from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, Viewing, add_view_options
 from eruca.admin import Admin, Listed, RouteBroker, ServerRoute, TopicRoute
 

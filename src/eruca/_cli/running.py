@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-import click
-
+from eruca._cli.saying import say
 from eruca.errors import ConnectFailed
 
 log = logging.getLogger(__name__)
@@ -140,7 +139,7 @@ async def _start(service: Service) -> None:
     except ConnectFailed as error:
         if not service.is_optional:
             raise ConnectFailed(error.args[0], hint=service.port_hint) from error
-        click.echo(f"eruca: {error.args[0]}; {service.port_hint}", err=True)
+        say(f"{error.args[0]}; {service.port_hint}")
     finally:
         if service.after_start is not None:
             service.after_start()
@@ -173,7 +172,7 @@ def _listen_to_signals(look_again: Callable[[], None]) -> Iterator[asyncio.Event
 
     def stop(number: signal.Signals) -> None:
         if stopping.is_set():
-            click.echo(f"eruca: second {number.name}, stopping at once; the next start will recover", err=True)
+            say(f"second {number.name}, stopping at once; the next start will recover")
             os._exit(_EXIT_SIGNAL + number)
         stopping.set()
         log.info("%s: stopping; a second signal stops at once", number.name)

@@ -19,8 +19,10 @@ import click
 from eruca._cli.completing import suggest_topics
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca._cli.messagerows import describe_sent
-from eruca._cli.output import add_output_option, make_console, make_table, print_rows
+from eruca._cli.output import add_output_option, make_console, print_rows
 from eruca._cli.running import run_loop
+from eruca._cli.saying import say
+from eruca._cli.tables import make_table
 from eruca._client.produce.outgoing import Receipt, find_delay_level
 from eruca._client.produce.producer import Producer
 from eruca._client.session.routes import Routes
@@ -120,7 +122,7 @@ def send(
     try:
         run_loop(sender.run(nameservers))
     except KeyboardInterrupt:
-        click.echo(f"eruca: interrupted; {sender.count} messages are stored", err=True)
+        say(f"interrupted; {sender.count} messages are stored")
         sys.exit(_EXIT_INTERRUPTED)
     finally:
         sender.finish()
@@ -164,7 +166,7 @@ class _Lines:
         self._queue: asyncio.Queue[bytes | ErucaError | None] = asyncio.Queue(_WINDOW)
         self._loop = asyncio.get_running_loop()
         if sys.stdin.isatty():
-            click.echo("eruca: one message per line; Ctrl-D ends", err=True)
+            say("one message per line; Ctrl-D ends")
         # A daemon thread, so that Ctrl-C does not wait for another line.
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -271,7 +273,7 @@ class _Sender:
         """Print a table, or a summary of many messages."""
         self._bar.close()
         if self._blank_lines:
-            click.echo(f"eruca: blank lines skipped: {self._blank_lines}", err=True)
+            say(f"blank lines skipped: {self._blank_lines}")
         if self._output != "table" or not self.count:
             return
         if self.count > _ROWS_MAX:

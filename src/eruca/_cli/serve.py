@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
-import shlex
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Group
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
 
-from eruca import __version__
-from eruca._access.accountfiles import TOOLS_NAME
 from eruca._access.options import AccessOptions
 from eruca._broker.app import Broker
 from eruca._broker.options import FAST_PORT_BELOW, BrokerOptions
-from eruca._cli.connecting import DEFAULT_NAMESERVER
 from eruca._cli.observing import build_metrics_options, make_metrics_service
 from eruca._cli.optionlist import OptionFacts, Role, options_of
 from eruca._cli.output import make_console, print_rows
 from eruca._cli.recovering import RecoveryWatch
 from eruca._cli.running import Service, run_services
+from eruca._cli.saying import say
 from eruca._cli.settings import (
     NAMESRV_VARIABLE,
     Settings,
@@ -39,6 +32,7 @@ from eruca._cli.settings import (
     require_loopback,
 )
 from eruca._cli.store import raise_open_files_limit
+from eruca._cli.uppanel import draw_panel, find_account
 from eruca._ground.config import StoreOptions, info_of
 from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
@@ -238,7 +232,7 @@ def broker(
         return
     start_logs(settings, options.message_log_level, log_json)
     if not (options.nameservers or options.nameserver_domain):
-        click.echo("eruca: no name server is set, so clients cannot find this broker (-n 127.0.0.1:9876)", err=True)
+        say("no name server is set, so clients cannot find this broker (-n 127.0.0.1:9876)")
     service, server = _make_broker(settings, options, store_options, access)
     observing, port = make_metrics_service(settings, metrics, tls, {"broker": server})
     run_services([*observing, service], lambda: announce(output, {**_describe_broker(server), "metrics": port.address}))
@@ -277,7 +271,8 @@ def up(
       eruca up
       eruca up -c conf/broker.conf         with accounts made by `eruca init`
       eruca up --host 0.0.0.0 --insecure   open to other machines, no accounts
-      eruca up --data /tmp/second --nameserver-port 9877 --listen-port 10921 --metrics-port 5558
+      eruca up --data second --nameserver-port 9877 --listen-port 10921 \\
+          --metrics-port 5558              a second one beside it
     """
     settings.forget("namesrvAddr", NAMESRV_VARIABLE)
     settings.suggest("storePathRootDir", str(data / "store"))
@@ -380,7 +375,7 @@ def start_logs(settings: Settings, level: str, log_json: bool) -> None:
     verbose = click.get_current_context().find_root().params.get("verbose", 0)
     set_up_logs(("INFO", "DEBUG")[min(verbose, 2) - 1] if verbose else level, as_json=log_json)
     for note in settings.notes:
-        click.echo(f"eruca: {note}", err=True)
+        say(note)
 
 
 def print_settings(settings: Settings, output: str, *options: Any) -> None:
@@ -388,7 +383,7 @@ def print_settings(settings: Settings, output: str, *options: Any) -> None:
     rows = describe_settings(settings, *options)
     print_rows(rows, output, ["key", "value", "set by"], lambda row: (row["key"], row["value"], row["source"]))
     for note in settings.notes:
-        click.echo(f"eruca: {note}", err=True)
+        say(note)
 
 
 # --- saying that all is up ------------------------------------------------------------------------------------------
@@ -418,47 +413,4 @@ def _announce_up(output: str, server: NameServer, keeper: Broker, data: Path, me
     if output == "json":
         announce(output, {"nameserver": address, **facts, "data": str(data), "pid": os.getpid()})
         return
-    make_console().print(draw_panel(address, facts, data, _find_account(keeper.access.options)))
-
-
-def _find_account(access: AccessOptions) -> str | None:
-    """Return the file that commands sign in with: the one beside the accounts, if it is there. None: no accounts."""
-    if not access.enabled:
-        return None
-    tools = Path(access.file).with_name(TOOLS_NAME)
-    return shlex.quote(str(tools)) if tools.exists() else "FILE"
-
-
-def draw_panel(address: str, facts: Mapping[str, Any], data: Path, account: str | None = None) -> Panel:
-    """What a newcomer wants to know: where everything is, and what to type next."""
-    at = "" if address == DEFAULT_NAMESERVER else f" -n {address}"
-    at += f" --account {account}" if account else ""
-    others = "the account of your application" if account else "nothing else changes"
-    where = _make_grid(
-        ("name server", address),
-        ("broker", f"{facts['broker']} ({facts['name']} of {facts['cluster']}; fast port {facts['fast']})"),
-        ("data", shlex.quote(str(data))),
-        *([("metrics", facts["metrics"])] if facts.get("metrics") else []),
-    )
-    next_steps = _make_grid(
-        ("send a message", f'eruca send{at} hello "my first message"'),
-        ("read it", f"eruca tail{at} hello"),
-        ("wait for more", f"eruca tail{at} hello --follow"),
-        ("from Java, Go, Node", f"name server address {address}, {others}"),
-        ("stop", "Ctrl-C"),
-    )
-    return Panel(
-        Group(where, Text(), Text("In another terminal:", style="bold"), next_steps),
-        title=f"Eruca {__version__} is up",
-        title_align="left",
-        expand=False,
-    )
-
-
-def _make_grid(*rows: tuple[str, str]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim")
-    grid.add_column(overflow="fold")
-    for name, text in rows:
-        grid.add_row(name, Text(text))
-    return grid
+    make_console().print(draw_panel(address, facts, data, find_account(keeper.access.options)))

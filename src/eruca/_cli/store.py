@@ -17,12 +17,13 @@ from eruca._cli.output import (
     add_output_option,
     format_bytes,
     format_time,
-    make_table,
     parse_time_ms,
     print_document,
     print_rows,
     show_progress,
 )
+from eruca._cli.saying import say
+from eruca._cli.tables import make_table
 from eruca._ground.config import StoreOptions, info_of
 from eruca._ground.javaconf import read_conf
 from eruca._ground.printable import show_safely
@@ -279,7 +280,7 @@ def _show_records(rows: Iterable[RecordRow], limit: int, output: str) -> None:
     else:
         print_rows(map(_describe_record, shown), output, [], lambda _: [])
     if more:
-        click.echo(f"eruca: there are more; this shows the first {limit} (--limit 0 shows all)", err=True)
+        say(f"there are more; this shows the first {limit} (--limit 0 shows all)")
 
 
 def _describe_record(row: RecordRow) -> dict[str, Any]:

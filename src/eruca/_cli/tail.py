@@ -18,6 +18,7 @@ from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca._cli.messagerows import describe_message, write_line
 from eruca._cli.output import add_output_option, parse_time, print_rows
 from eruca._cli.running import handle_signals, run_loop
+from eruca._cli.saying import say
 from eruca._client.message import Message
 from eruca._client.pull.consumer import PullConsumer
 from eruca._filter.tags import parse_tags
@@ -218,7 +219,7 @@ class _Tail:
                 if not wish.follow:
                     raise
                 if not told:
-                    click.echo(f"eruca: topic {wish.topic} does not exist yet; waiting for it", err=True)
+                    say(f"topic {wish.topic} does not exist yet; waiting for it")
                 told = True
                 await asyncio.sleep(_RETRY_S)
         if not queues:
@@ -317,7 +318,7 @@ class _Tail:
                 )
             except NetError as error:
                 if not away:
-                    click.echo(f"eruca: {error.args[0]}; trying again", err=True)
+                    say(f"{error.args[0]}; trying again")
                 away = True
                 await asyncio.sleep(_RETRY_S)
                 continue

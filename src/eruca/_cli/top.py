@@ -13,8 +13,10 @@ import msgspec
 
 from eruca._admin.admin import Admin
 from eruca._cli.connecting import add_nameserver_option, make_options
-from eruca._cli.output import add_output_option, make_table, print_document
+from eruca._cli.output import add_output_option, print_document
 from eruca._cli.running import handle_signals, run_loop
+from eruca._cli.saying import say
+from eruca._cli.tables import make_table
 from eruca._cli.topview.details import Detail, look_at
 from eruca._cli.topview.drawing import COLUMNS, count_room, draw
 from eruca._cli.topview.sampling import Sample, Sampler
@@ -73,7 +75,7 @@ async def _print_once(nameservers: str, output: str) -> None:
         sample = await sampler.take([line.group for line in first.groups if line.lag])
     print_document(describe_sample(sample), output, lambda: [_draw_table(sample, tab) for tab in Tab])
     for problem in sample.problems:
-        click.echo(f"eruca: warning: {problem}", err=True)
+        say(f"warning: {problem}")
 
 
 def describe_sample(sample: Sample) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_place_options, add_topic_argument
 from eruca._cli.completing import suggest_clusters, suggest_topics
 from eruca._cli.grouping import CommandGroup
-from eruca._cli.output import format_time, make_table
+from eruca._cli.output import format_time
+from eruca._cli.saying import say
+from eruca._cli.tables import make_table
 from eruca._cli.topicorder import order
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
 from eruca.admin import Admin, Listed, NamedSettings, QueueEnds, Rate, Topic, TopicKind, TopicName, TopicSettings
@@ -178,7 +180,7 @@ def stats(view: Viewing, topic: str) -> None:
         rows = [("stored", row) for row in traffic.stored]
         rows += [(row.key.partition("@")[2], row) for row in traffic.consumed]
         if not rows:
-            click.echo(f"eruca: topic {topic} was not used since its brokers started", err=True)
+            say(f"topic {topic} was not used since its brokers started")
         return View(
             value=traffic,
             draw=lambda: [make_table(RATE_COLUMNS, [(who, *draw_rate(row)) for who, row in rows])],

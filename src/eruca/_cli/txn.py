@@ -14,15 +14,8 @@ from eruca._cli.changing import add_dry_run_option
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.messagerows import describe_message, draw_message
-from eruca._cli.output import (
-    add_output_option,
-    format_bytes,
-    format_time,
-    make_table,
-    print_rows,
-    show_progress,
-    to_plain,
-)
+from eruca._cli.output import add_output_option, format_bytes, format_time, print_rows, show_progress, to_plain
+from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, print_view, view_list
 from eruca.admin import UNDECIDED, Admin, Deed, Listed, Problem, State, Transaction
 

@@ -17,8 +17,10 @@ import click
 
 from eruca._admin.results import LIMIT
 from eruca._cli.connecting import add_nameserver_option, make_options
-from eruca._cli.output import add_output_option, make_console, make_table, print_document, print_parts, print_rows
+from eruca._cli.output import add_output_option, make_console, print_document, print_parts, print_rows
 from eruca._cli.running import handle_signals, run_loop
+from eruca._cli.saying import say
+from eruca._cli.tables import make_table
 from eruca._ground.printable import show_safely
 from eruca.admin import Admin, Listed, Problem
 from eruca.errors import ErucaError
@@ -166,7 +168,7 @@ class Viewing:
                 view = await ask(admin)
             except ErucaError as error:
                 # A server that restarts must not end the command.
-                click.echo(f"eruca: {show_safely(str(error))}; trying again", err=True)
+                say(f"{error}; trying again")
             else:
                 if on_screen:
                     _draw_screen(view, pause_s)
@@ -234,7 +236,7 @@ def print_view(view: View, output: str) -> None:
     elif view.value or not (view.is_list and view.empty):
         print_document(view.value, output, view.draw)
     for note in _list_notes(view):
-        click.echo(f"eruca: {show_safely(note)}", err=True)
+        say(note)
 
 
 def _list_notes(view: View) -> Iterator[str]:

@@ -17,6 +17,7 @@ from eruca._wire.ids import encode_offset_id
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.properties import KEYS, ORIGIN_MESSAGE_ID, RESERVED, RETRY_TOPIC, TAGS, UNIQ_KEY, split_keys
 from eruca._wire.record import Record, user_body
+from eruca._wire.sysflag import COMPRESSED
 from eruca.errors import ErucaError, MessageIllegal, SerializationError, WireError
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Settle(Protocol):
 class ReceivedMessage:
     """A received message. Every field is read from the record on access."""
 
+    # `_body` and `_value` have no value before they are read: few bodies are compressed, and few are decoded.
     __slots__ = (
         "_body",
         "_decode",
@@ -97,7 +99,6 @@ class ReceivedMessage:
         # Where to settle it; None once it is settled.
         self._settle = settle
         self._decode = decode
-        self._body: bytes | None = None
         self._properties: dict[str, str] | None = None
 
     def __repr__(self) -> str:
@@ -119,8 +120,14 @@ class ReceivedMessage:
     @property
     def body(self) -> bytes:
         """The body as it was sent, decompressed if necessary. Raises WireError when it cannot be decompressed."""
-        if self._body is None:
-            self._body = user_body(self.record)
+        record = self.record
+        if not record.sys_flag & COMPRESSED:
+            return record.body
+        try:
+            return self._body
+        except AttributeError:
+            pass
+        self._body: bytes = user_body(record)
         return self._body
 
     @property

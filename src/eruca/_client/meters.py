@@ -19,36 +19,33 @@ class SendMeter:
     """Counts what one producer group sends."""
 
     def __init__(self, group: str) -> None:
-        self._sent = REGISTRY.counter("sent_total", "Requests whose messages a broker stored", group=group)
+        sent = REGISTRY.counter("sent_total", "Requests whose messages a broker stored", group=group)
         self._failed = REGISTRY.counter("send_failures_total", "Sends that failed finally", group=group)
         self._retries = REGISTRY.counter("send_retries_total", "Tries after the first of a send", group=group)
-        self._seconds = REGISTRY.histogram("send_seconds", "Time from a send to its receipt", group=group)
+        seconds = REGISTRY.histogram("send_seconds", "Time from a send to its receipt", group=group)
+        sent.read_from(lambda: seconds.count)
+        #: Counts one send that has its receipt, with its duration.
+        self.add_sent: Final = seconds.observe
 
-    def add_sent(self, seconds: float, tries: int) -> None:
-        """Count one send that has its receipt."""
-        self._sent.value += 1
-        self._seconds.observe(seconds)
+    def add_tries(self, tries: int) -> None:
+        """Count the tries of one send."""
         if tries > 1:
             self._retries.add(tries - 1)
 
-    def add_failed(self, tries: int) -> None:
+    def add_failed(self) -> None:
         """Count one send that was given up."""
         self._failed.add()
-        if tries > 1:
-            self._retries.add(tries - 1)
 
 
 class ConsumeMeter:
     """Counts what one consumer group consumes from a topic."""
 
     def __init__(self, group: str, topic: str) -> None:
-        self._done = REGISTRY.counter("consumed_total", "Messages handled successfully", group=group, topic=topic)
-        self._failed = REGISTRY.counter(
-            "consume_failures_total", "Messages whose handler failed", group=group, topic=topic
-        )
-        self._seconds = REGISTRY.histogram("handle_seconds", "Time a handler takes", group=group, topic=topic)
-
-    def add(self, count: int, is_done: bool, seconds: float) -> None:
-        """Count one finished call of a handler."""
-        (self._done if is_done else self._failed).add(count)
-        self._seconds.observe(seconds)
+        done = REGISTRY.counter("consumed_total", "Messages handled successfully", group=group, topic=topic)
+        failed = REGISTRY.counter("consume_failures_total", "Messages whose handler failed", group=group, topic=topic)
+        seconds = REGISTRY.histogram("handle_seconds", "Time a handler takes", group=group, topic=topic)
+        #: Count messages that were handled, and messages whose handler failed.
+        self.add_done: Final = done.add
+        self.add_failed: Final = failed.add
+        #: Counts one call of a handler, with its duration.
+        self.add_call: Final = seconds.observe

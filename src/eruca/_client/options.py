@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from eruca._client.arguments import check_count, check_type
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import CALLS_IN_FLIGHT_MAX
+from eruca._ground.urls import check_url
 from eruca._net.addresses import check_addresses, split_addresses
 from eruca._net.tls import Tls, TlsChoice, read_tls_environment
 from eruca.errors import ConfigError
@@ -71,10 +72,9 @@ class ClientOptions:
             )
         for name in ("nameservers", "address_server", "access_key", "namespace", "instance", "ip"):
             check_type(name, getattr(self, name), str)
-        if self.address_server and not self.address_server.startswith(("http://", "https://")):
-            raise ConfigError(
-                f"address_server={self.address_server!r}: expected a URL that starts with http:// or https://"
-            )
+        if self.address_server:
+            hint = "put an address server that needs a login behind one that does not"
+            check_url("address_server", self.address_server, hint, may_have_query=True)
         if self.tls is not None:
             check_type("tls", self.tls, bool, Tls, ssl.SSLContext)
         if isinstance(self.tls, bool):

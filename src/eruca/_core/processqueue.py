@@ -24,7 +24,7 @@ Item = TypeVar("Item", bound=Cached)
 class ProcessQueue(Generic[Item]):
     """Messages of one queue that are not done yet."""
 
-    __slots__ = ("_done", "_end", "_expected", "_open", "_sizes", "bytes", "count")
+    __slots__ = ("_done", "_end", "_expected", "_open", "_sizes", "bytes")
 
     def __init__(self) -> None:
         # Offsets in order of arrival, from the first that is not done; later ones that are done are in _done.
@@ -35,41 +35,43 @@ class ProcessQueue(Generic[Item]):
         self._expected: deque[tuple[int, int]] = deque()
         # The offset after the last message that ever arrived; negative when none did.
         self._end = -1
-        self.count = 0
         self.bytes = 0
+
+    @property
+    def count(self) -> int:
+        """How many messages are here and not done."""
+        return len(self._sizes)
 
     def put(self, items: list[Item]) -> list[Item]:
         """Add pulled messages; returns those to work on. A message that arrived before is not added twice."""
-        fresh = [item for item in items if item.queue_offset >= self._end] if self._end >= 0 else items
-        if self._expected and fresh:
-            return self._put_expected(fresh)
-        sizes = self._sizes
-        size = 0
-        for item in fresh:
-            self._open.append(item.queue_offset)
-            sizes[item.queue_offset] = item.size
-            size += item.size
-        if fresh:
-            self._end = fresh[-1].queue_offset + 1
-            self.count += len(fresh)
-            self.bytes += size
-        return fresh
+        if items and items[0].queue_offset < self._end:
+            items = [item for item in items if item.queue_offset >= self._end]
+        if items:
+            if self._expected:
+                return self._put_expected(items)
+            sizes = {item.queue_offset: item.size for item in items}
+            self._open.extend(sizes)
+            self._sizes.update(sizes)
+            self.bytes += sum(sizes.values())
+            self._end = items[-1].queue_offset + 1
+        return items
 
     def _put_expected(self, fresh: list[Item]) -> list[Item]:
         """Add messages of which some are done already."""
         left = []
+        opened, done = self._open, self._done
         for item in fresh:
             offset = item.queue_offset
             self._end = offset + 1
-            self._open.append(offset)
+            opened.append(offset)
             if self._is_expected(offset):
-                self._done.add(offset)
+                done.add(offset)
                 continue
             self._sizes[offset] = item.size
-            self.count += 1
             self.bytes += item.size
             left.append(item)
-        self._advance()
+        while opened and opened[0] in done:
+            done.discard(opened.popleft())
         return left
 
     def _is_expected(self, offset: int) -> bool:
@@ -78,24 +80,19 @@ class ProcessQueue(Generic[Item]):
             expected.popleft()
         return bool(expected) and expected[0][0] <= offset
 
-    def _advance(self) -> None:
-        opened, done = self._open, self._done
-        while opened and opened[0] in done:
-            done.discard(opened.popleft())
-
     def finish(self, offset: int) -> bool:
         """Mark a message as done; False when it is not (or no longer) here."""
         size = self._sizes.pop(offset, None)
         if size is None:
             return False
-        self.count -= 1
         self.bytes -= size
-        opened = self._open
-        if opened[0] == offset:
-            opened.popleft()
-            self._advance()
-        else:
-            self._done.add(offset)
+        opened, done = self._open, self._done
+        if opened[0] != offset:
+            done.add(offset)
+            return True
+        opened.popleft()
+        while done and opened[0] in done:
+            done.discard(opened.popleft())
         return True
 
     def is_open(self, offset: int) -> bool:

@@ -53,6 +53,14 @@ class FilterServerOptions(LimitOptions):
         low=8,
         high=8 << 20,
     )
+    waiting_bytes_max: int = option(
+        limits.FILTER_WAITING_BYTES_MAX,
+        "filterMaxWaitingBytes",
+        "maximum size of all messages that are being filtered or wait for it; above it, pulls are refused",
+        unit="bytes",
+        low=limits.FRAME_BYTES_MAX,
+        high=2**40,
+    )
     register_interval_ms: int = option(
         10_000, "registerFilterServerPeriod", "how often it registers with the broker", unit="ms", low=1
     )

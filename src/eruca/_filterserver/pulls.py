@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from eruca._filterserver.classes import FilterClasses
+from eruca._filterserver.classes import FilterClasses, GroupFilter
 from eruca._filterserver.options import FilterServerOptions
 from eruca._net.caller import Caller
 from eruca._net.handlers import HandlerTable
 from eruca._net.link import Link
+from eruca._net.meters import count_refused, show
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import Command, encode_command, make_request
 from eruca._wire.headers import PullMessageAnswerHeader, PullMessageHeader
 from eruca._wire.record import decode_records
 from eruca._wire.sysflag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from eruca.errors import RequestRefused
 
 _HOLD_MS_MAX = 60_000
 _EMPTY = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED})
@@ -26,6 +28,14 @@ class FilteredPulls:
         self._options = options
         self._caller = caller
         self._classes = classes
+        # Bytes of messages that are being filtered or wait for it.
+        self._waiting = 0
+        show(
+            "filter_waiting_bytes",
+            "Bytes of messages that are being filtered or wait for it.",
+            self,
+            lambda it: it._waiting,
+        )
 
     def register(self, table: HandlerTable) -> None:
         """Register the pull handler."""
@@ -46,6 +56,26 @@ class FilteredPulls:
             )
         if answer.code != ResponseCode.SUCCESS:
             return encode_command(command.answer(answer.code, remark=answer.remark))
+        size = len(answer.body)
+        self._check_room(size)
+        self._waiting += size
+        try:
+            return await self._filter(command, chosen, answer)
+        finally:
+            self._waiting -= size
+
+    def _check_room(self, size: int) -> None:
+        """Refuse a pull whose messages would wait beside too many others."""
+        most = self._options.waiting_bytes_max
+        if self._waiting + size > most:
+            count_refused("filterMaxWaitingBytes")
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY,
+                f"messages of {self._waiting} bytes are to be filtered (filterMaxWaitingBytes={most}): pull again",
+            )
+
+    async def _filter(self, command: Command, chosen: GroupFilter, answer: Command) -> bytes:
+        """Answer a pull with the messages of the broker's response that pass."""
         where = answer.decode_header(PullMessageAnswerHeader)
         body = bytes(answer.body)
         messages = decode_records(body, check_crc=False)

@@ -293,6 +293,8 @@ FILTER_MODULES_BYTES_MAX = 32 * 1024 * 1024
 # Uploads that may wait for compilation, one at a time.
 FILTER_UPLOADS_WAITING_MAX = 64
 FILTER_NAME_CHARS_MAX = 255
+# Messages that wait for their turn in a class: a class filters one pull at a time, and a pull can have 4 MB.
+FILTER_WAITING_BYTES_MAX = 64 * 1024 * 1024
 # Filter servers one broker accepts: all of them go into every registration and route.
 FILTER_SERVERS_MAX = 64
 

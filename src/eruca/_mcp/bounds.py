@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from eruca.errors import ErucaError
+
 #: The longest answer of a tool. An assistant reads all of it, and pays for it.
 BYTES_MAX = 24_000
 #: Rows of each list, before the length of the answer is looked at.
@@ -40,6 +42,12 @@ def write_answer(value: Any, notes: list[str] | None = None) -> str:
         else:
             note = f"the answer is larger than {BYTES_MAX} bytes: ask for less"
             return json.dumps({"notes": [*(notes or []), note]}, ensure_ascii=False)
+
+
+def write_error(error: ErucaError) -> str:
+    """Return an error of ours with its hint, in bounded length. It may quote what a server answered."""
+    text: str = hide_secrets(str(error))
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}..."
 
 
 def _name_notes(notes: list[str]) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from eruca import __version__
 from eruca._admin.admin import Admin
+from eruca._mcp.bounds import write_error
 from eruca._mcp.changing import Changing
 from eruca._mcp.looking import Looking
 from eruca._mcp.plans import Plans
@@ -50,17 +51,19 @@ def build_server(admin: Admin, *, allow_changes: bool, show_bodies: bool) -> MCP
             changing.require_allowed()
             plan = plans.find(plan_id)
         except ErucaError as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(write_error(error)) from error
         capabilities = context.client_capabilities
         if capabilities is None or capabilities.elicitation is None:
             return Agreement(agree=True)
         return Elicit(f"Carry this out? {plan.what}. It is the same as: {plan.command}", Agreement)
 
-    async def apply_plan(plan_id: str, confirm: str, agreement: Annotated[Agreement, Resolve(ask_user)]) -> str:
+    async def apply_plan(plan_id: str, confirm: str, agreement: Agreement) -> str:
         if not agreement.agree:
             raise ToolError("the user did not agree; nothing was changed")
         return await _report_errors(changing.apply_plan)(plan_id, confirm)
 
+    # The server evaluates annotations, which are texts, and cannot see names of this function.
+    apply_plan.__annotations__["agreement"] = Annotated[Agreement, Resolve(ask_user)]
     server.add_tool(apply_plan, description=changing.apply_plan.__doc__, annotations=_CHANGES, structured_output=False)
     return server
 
@@ -73,7 +76,7 @@ def _report_errors(tool: Callable[..., Awaitable[str]]) -> Callable[..., Awaitab
         try:
             return await tool(*arguments, **named)
         except ErucaError as error:
-            raise ToolError(str(error)) from error
+            raise ToolError(write_error(error)) from error
 
     return report
 

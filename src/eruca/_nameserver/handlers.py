@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from eruca._ground.clock import Clock
@@ -13,10 +15,10 @@ from eruca._nameserver.running import RunningOptions
 from eruca._net.answers import InOrder
 from eruca._net.apart import run_apart
 from eruca._net.budget import Account
-from eruca._net.handlers import Authorize, HandlerTable, Reply, Request, encode_reply
+from eruca._net.handlers import Authorize, HandlerTable, Reply, Request, encode_apart, encode_reply
 from eruca._net.link import Answer, Link
 from eruca._net.turns import Slices
-from eruca._wire.bodies import RegisterBrokerBody, TopicConfig
+from eruca._wire.bodies import RegisterBrokerBody, TopicConfig, TopicList
 from eruca._wire.catalog import decode_request
 from eruca._wire.codes import VERSION_REGISTER_WITH_FILTER_SERVERS, RequestCode, ResponseCode
 from eruca._wire.frame import Command
@@ -61,17 +63,15 @@ class NameServerHandlers:
         table.add(RequestCode.GET_BROKER_CLUSTER_INFO, lambda request: Reply(body=routes.describe_clusters()))
         table.add(RequestCode.WIPE_WRITE_PERM_OF_BROKER, self.wipe_write_perm)
         table.add(RequestCode.ADD_WRITE_PERM_OF_BROKER, self.add_write_perm)
-        table.add(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, lambda request: Reply(body=routes.list_topics()))
-        table.add(RequestCode.GET_TOPICS_BY_CLUSTER, self.list_cluster_topics)
         table.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, lambda request: Reply(body=routes.list_system_topics()))
-        table.add(RequestCode.GET_UNIT_TOPIC_LIST, lambda request: Reply(body=routes.list_unit_topics()))
-        table.add(
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, lambda request: Reply(body=routes.list_unit_subscribed_topics())
-        )
-        table.add(
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-            lambda request: Reply(body=routes.list_unit_subscribed_foreign_topics()),
-        )
+        for code, find in (
+            (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, lambda _: routes.list_topics()),
+            (RequestCode.GET_TOPICS_BY_CLUSTER, lambda request: routes.list_cluster_topics(request.header.cluster)),
+            (RequestCode.GET_UNIT_TOPIC_LIST, lambda _: routes.list_unit_topics()),
+            (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, lambda _: routes.list_unit_subscribed_topics()),
+            (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, lambda _: routes.list_unit_subscribed_foreign_topics()),
+        ):
+            table.add_long(code, partial(_list_topics, find))
         table.add(RequestCode.DELETE_TOPIC_IN_NAMESRV, self.delete_topic)
         table.add(RequestCode.PUT_KV_CONFIG, self.put_kv)
         table.add(RequestCode.GET_KV_CONFIG, self.get_kv)
@@ -170,10 +170,6 @@ class NameServerHandlers:
             route.order_topic_conf = self._kv.get(ORDER_TOPICS, topic)
         return Reply(body=route)
 
-    def list_cluster_topics(self, request: Request) -> Reply:
-        """List the topics of a cluster (224)."""
-        return Reply(body=self._routes.list_cluster_topics(request.header.cluster))
-
     def wipe_write_perm(self, request: Request) -> Reply:
         """Remove the write permission of a broker (205)."""
         return Reply(WipeWritePermAnswerHeader(self._routes.wipe_write_perm(request.header.broker_name)))
@@ -225,6 +221,17 @@ class NameServerHandlers:
     def show_options(self, request: Request) -> Reply:
         """Show options (319)."""
         return Reply(body=to_properties(self._running.current))
+
+
+async def _list_topics(find: Callable[[Request], Iterator[str]], request: Request) -> Reply:
+    """List topics (206, 224, 311 to 313), of which there may be very many."""
+    topics: list[str] = []
+    slices = Slices()
+    for topic in find(request):
+        topics.append(topic)
+        if slices.is_over:
+            await slices.rest()
+    return Reply(body=await encode_apart(request, TopicList(topic_list=topics)))
 
 
 def _read_registration(command: Command) -> tuple[RegisterBrokerHeader, RegisterBrokerBody | None] | bytes:

@@ -405,13 +405,13 @@ class RouteTables:
             cluster_addr_table={cluster: list(names) for cluster, names in self._clusters.items()},
         )
 
-    def list_topics(self) -> TopicList:
-        """Return all topics."""
-        return TopicList(topic_list=[topic for topic, _ in self._iterate_topics()])
+    def list_topics(self) -> Iterator[str]:
+        """Iterate over all topics. As with the lists below, the tables may change meanwhile."""
+        return (topic for topic, _ in self._iterate_topics())
 
     def _iterate_topics(self) -> Iterator[tuple[str, dict[str, QueueData]]]:
         """Iterate over every topic with its queues, without those of gone brokers."""
-        for topic, queues in self._queues.items():
+        for topic, queues in list(self._queues.items()):
             if present := self._keep_present(queues):
                 yield topic, present
 
@@ -421,10 +421,10 @@ class RouteTables:
             return queues
         return {name: queue for name, queue in queues.items() if name in self._brokers}
 
-    def list_cluster_topics(self, cluster: str) -> TopicList:
-        """Return the topics that have queues on a broker of a cluster; none for an unknown cluster."""
+    def list_cluster_topics(self, cluster: str) -> Iterator[str]:
+        """Iterate over the topics that have queues on a broker of a cluster; none for an unknown cluster."""
         names = self._clusters.get(cluster, {}).keys()
-        return TopicList(topic_list=[topic for topic, queues in self._queues.items() if names & queues.keys()])
+        return (topic for topic, queues in self._iterate_topics() if not names.isdisjoint(queues))
 
     def list_system_topics(self) -> TopicList:
         """Return the names of clusters and brokers, which are topics too, and one address to ask for more."""
@@ -434,26 +434,22 @@ class RouteTables:
     def _iterate_addresses(self) -> Iterator[str]:
         return (address for broker in self._brokers.values() for address in broker.broker_addrs.values())
 
-    def list_unit_topics(self) -> TopicList:
-        """Return the topics that belong to a unit."""
+    def list_unit_topics(self) -> Iterator[str]:
+        """Iterate over the topics that belong to a unit."""
         return self._list_flagged(lambda flag: flag & TOPIC_UNIT != 0)
 
-    def list_unit_subscribed_topics(self) -> TopicList:
-        """Return the topics that a unit subscribes to."""
+    def list_unit_subscribed_topics(self) -> Iterator[str]:
+        """Iterate over the topics that a unit subscribes to."""
         return self._list_flagged(lambda flag: flag & TOPIC_UNIT_SUBSCRIBED != 0)
 
-    def list_unit_subscribed_foreign_topics(self) -> TopicList:
-        """Return the topics that a unit subscribes to and that belong to none."""
+    def list_unit_subscribed_foreign_topics(self) -> Iterator[str]:
+        """Iterate over the topics that a unit subscribes to and that belong to none."""
         return self._list_flagged(lambda flag: flag & (TOPIC_UNIT | TOPIC_UNIT_SUBSCRIBED) == TOPIC_UNIT_SUBSCRIBED)
 
-    def _list_flagged(self, is_wanted: Callable[[int], bool]) -> TopicList:
+    def _list_flagged(self, is_wanted: Callable[[int], bool]) -> Iterator[str]:
         """Filter topics by the flags of their first broker, as in Java."""
-        return TopicList(
-            topic_list=[
-                topic
-                for topic, queues in self._iterate_topics()
-                if is_wanted(next(iter(queues.values())).topic_sys_flag)
-            ]
+        return (
+            topic for topic, queues in self._iterate_topics() if is_wanted(next(iter(queues.values())).topic_sys_flag)
         )
 
     # -- changes by an operator --------------------------------------------------------------------------------------

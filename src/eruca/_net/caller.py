@@ -71,8 +71,8 @@ class Caller:
         self._tls = tls
         self.credentials = credentials
         self._calls_max = calls_max
-        # Calls of the fast path leave room for those that are counted exactly.
-        self._link_calls_max = calls_max // 2
+        # Calls of the fast path leave room for those that are counted exactly, and they cannot be signed.
+        self._fast_calls_max = calls_max // 2 if credentials is None else 0
         self._idle_seconds = idle_seconds
         self._silence_seconds = silence_seconds
         self._on_close = on_close
@@ -97,15 +97,20 @@ class Caller:
         return await link.call(command, deadline - loop.time())
 
     def find_link(self, address: str) -> Link | None:
+        """Return the connection to a peer if it is open."""
+        peer = self._peers.get(address)
+        return None if peer is None else peer.get_open_link()
+
+    def find_free_link(self, address: str) -> Link | None:
         """Return the connection to a peer if it is open and may take another call: the fast path for frequent calls.
 
-        What is sent on it is not signed.
+        Returns None if the call must be signed, or wait for its turn.
         """
         peer = self._peers.get(address)
-        if peer is None or self._closed or peer.arrivals.waiting:
+        if peer is None or peer.arrivals.waiting:
             return None
         link = peer.link
-        if link is None or not link.is_open or len(link.calls.waiting) >= self._link_calls_max:
+        if link is None or not link.is_open or len(link.calls.waiting) >= self._fast_calls_max:
             return None
         return link
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from eruca._ground.limits import BODY_BYTES_AT_ONCE, JSON_BODY_BYTES_MAX, JSON_BODY_OBJECTS_MAX
 from eruca._net.answers import InOrder
 from eruca._net.apart import run_apart
 from eruca._net.link import Answer, Handler, Link, ShortAnswer
 from eruca._net.turns import find_turns
+from eruca._wire.bodies import JsonBody, decode_json
 from eruca._wire.catalog import RequestSpec, Right, decode_request, encode_answer_body, find_spec
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.ext import Header
@@ -47,6 +48,7 @@ class Reply:
 
 Result: TypeAlias = Reply | Awaitable[Reply | None] | None
 TypedHandler: TypeAlias = Callable[[Request], Result]
+Body = TypeVar("Body", bound=JsonBody)
 # Raises RequestRefused if the sender lacks the right that the catalog declares for a request.
 Authorize: TypeAlias = Callable[[Link, Command, RequestSpec], None]
 
@@ -157,6 +159,12 @@ def _check_body(body: bytes) -> None:
 async def _await_reply(command: Command, result: Awaitable[Reply | None], header: Header | None) -> bytes | None:
     reply = await result
     return None if reply is None else encode_reply(command, reply, header)
+
+
+async def decode_apart(kind: type[Body], body: bytes) -> Body:
+    """Decode what a client answered in a thread. Raises WireError, and RequestRefused beyond the limits of requests."""
+    _check_body(body)
+    return await run_apart(decode_json, kind, body)
 
 
 async def encode_apart(request: Request, body: Any) -> bytes:

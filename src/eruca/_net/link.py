@@ -95,7 +95,8 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self.calls = Calls(self._loop)
-        self._outbox = Outbox(self, self._loop)
+        #: Frames for an open connection may be sent here directly.
+        self.outbox = Outbox(self, self._loop)
         # Requests that arrived together with others and wait for their turn.
         self._backlog: list[Command] = []
         self._turns = find_turns(self._loop)
@@ -140,7 +141,7 @@ class Link(asyncio.Protocol):
         self.peer, self.peer_host = _name(transport.get_extra_info("peername"))
         self.local, _ = _name(transport.get_extra_info("sockname"))
         self.certificate = read_fingerprint(transport)
-        self._outbox.open(self._transport, self._owner.unsent_bytes_max, to_client=self._serves)
+        self.outbox.open(self._transport, self._owner.unsent_bytes_max, to_client=self._serves)
         self.is_open = True
         self._owner.on_open(self)
 
@@ -197,7 +198,7 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the pending calls and notify the owner."""
         self._end(self._explain_loss(exc))
-        self._outbox.clear()
+        self.outbox.clear()
         self._backlog.clear()
         self._frames = FrameBuffer()
         self._owner.on_close(self)
@@ -217,15 +218,15 @@ class Link(asyncio.Protocol):
         """Nothing is read any more: no call gets a response, and nothing has to wait for room."""
         self.is_open = False
         self.calls.fail_all(self.peer, why)
-        self._outbox.let_go()
+        self.outbox.let_go()
 
     def pause_writing(self) -> None:
         """The peer reads too slowly."""
-        self._outbox.pause()
+        self.outbox.pause()
 
     def resume_writing(self) -> None:
         """The peer caught up."""
-        self._outbox.resume()
+        self.outbox.resume()
 
     def on_full(self) -> None:
         """The outbox is full: handle no more requests."""
@@ -283,7 +284,7 @@ class Link(asyncio.Protocol):
 
     def _handle_all(self, commands: list[Command]) -> None:
         """Handle commands in order; the rest waits when the slice is over or the peer has to wait."""
-        outbox = self._outbox
+        outbox = self.outbox
         outbox.is_gathering = True
         handlers, is_over = self._handlers, False
         while not is_over:
@@ -393,7 +394,7 @@ class Link(asyncio.Protocol):
         If this loop iteration has no time left, it raises: the handler is called again in a turn of this connection.
         """
         self.looks_at_clock = True
-        if self._has_turn or not self._outbox.is_gathering:
+        if self._has_turn or not self.outbox.is_gathering:
             return
         if self._slice_end <= 0:
             self._slice_end = self._turns.begin()
@@ -410,22 +411,22 @@ class Link(asyncio.Protocol):
         if not self.is_open:
             return
         if isinstance(data, LongAnswer):
-            self._outbox.send_long(data)
+            self.outbox.send_long(data)
         else:
-            self._outbox.send(data)
+            self.outbox.send(data)
 
     async def drain(self) -> None:
         """Wait while the peer reads too slowly; for callers that send many oneway requests."""
-        await self._outbox.drain()
+        await self.outbox.drain()
 
     @property
     def is_writable(self) -> bool:
         """Whether the peer reads what it gets. Large responses wait while it does not."""
-        return not self._outbox.is_full
+        return not self.outbox.is_full
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Call a function once when the peer has read its pending data; never if the connection is closed before."""
-        self._outbox.when_writable(callback)
+        self.outbox.when_writable(callback)
 
     # -- calls to the peer -------------------------------------------------------------------------------------------
 
@@ -436,7 +437,7 @@ class Link(asyncio.Protocol):
             lost.set_exception(ConnectionLost(f"no connection to {self.peer}"))
             return lost
         command.opaque, future = self.calls.begin(timeout_s)
-        self._outbox.send(encode_command(command))
+        self.outbox.send(encode_command(command))
         return future
 
     def notify(self, command: Command) -> None:
@@ -457,7 +458,7 @@ class Link(asyncio.Protocol):
     @property
     def unsent_bytes(self) -> int:
         """Bytes of responses that the system has not accepted yet."""
-        return self._outbox.unsent_bytes
+        return self.outbox.unsent_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -472,7 +473,7 @@ class Link(asyncio.Protocol):
     def close(self) -> None:
         """Write what is left and close the connection."""
         if self._transport is not None:
-            self._outbox.write_rest()
+            self.outbox.write_rest()
             self._transport.close()
             self._end()
 

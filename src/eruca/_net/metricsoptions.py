@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eruca._ground.config import option
+from eruca._ground.urls import check_url
 
 #: The value of `metricsPort` that means no port.
 NO_PORT = -1
@@ -33,7 +34,7 @@ class MetricsOptions:
         "",
         "metricsToken",
         "a request for `/metrics` has to present this, as `Authorization: Bearer TOKEN`; empty: it need not. "
-        "`/healthz` and `/readyz` never need it",
+        "`/healthz` and `/readyz` never need it, but `/readyz` names its reasons only to those who do",
         secret=True,
     )
     rows_max: int = option(
@@ -52,3 +53,7 @@ class MetricsOptions:
     otlp_interval_ms: int = option(
         60_000, "metricsOtlpInterval", "how often they are sent", unit="ms", low=1000, high=3_600_000
     )
+
+    def __post_init__(self) -> None:
+        if self.otlp_endpoint:
+            check_url("metricsOtlpEndpoint", self.otlp_endpoint, "set OTEL_EXPORTER_OTLP_HEADERS for credentials")

@@ -194,25 +194,26 @@ class MetricsPort:
             return _as_json({"status": "ok"})
         if request.path == "/readyz":
             reasons = self._overview.list_obstacles()
-            return _as_json(
-                {"ready": not reasons, "reasons": reasons},
-                HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK,
-            )
+            status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+            # They have addresses and names, as metrics do.
+            shown = reasons if self._may_read(request) else []
+            return _as_json({"ready": not reasons, "reasons": shown}, status)
         if request.path == "/":
             return Page.of_text(_PATHS)
         return Page.of_text(f"no such page; there are {_PATHS}", HTTPStatus.NOT_FOUND)
 
     async def _show_metrics(self, request: WebRequest) -> Page:
-        if not self._may_read(request.headers.get("authorization", "")):
+        if not self._may_read(request):
             reason = "this needs the token that metricsToken sets: Authorization: Bearer TOKEN"
             return Page.of_text(reason, HTTPStatus.UNAUTHORIZED, WWW_Authenticate='Bearer realm="eruca"')
         form = choose_format(request.headers.get("accept", ""))
         return Page(await self._get_text(form), form.value)
 
-    def _may_read(self, authorization: str) -> bool:
+    def _may_read(self, request: WebRequest) -> bool:
         token = self._options.token
         if not token:
             return True
+        authorization = request.headers.get("authorization", "")
         presented = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
         return hmac.compare_digest(presented.encode(), token.encode())
 

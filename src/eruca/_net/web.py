@@ -81,7 +81,8 @@ class WebPort:
         self.answer = answer
         self.option = option
         self.limits = limits or WebLimits()
-        self.visits: set[_Visit] = set()
+        #: Open connections, in order of arrival.
+        self.visits: dict[_Visit, None] = {}
         self._reporter = Reporter(log)
         self._listener = Listener(
             lambda: _Visit(self),
@@ -106,6 +107,21 @@ class WebPort:
         tasks = [visit.abort() for visit in list(self.visits)]
         await asyncio.gather(*[task for task in tasks if task is not None], return_exceptions=True)
 
+    def make_room(self) -> bool:
+        """Return whether one more connection is accepted: if there are too many, the oldest without a request goes.
+
+        A monitoring system sends its request at once; connections that send nothing must not keep it out.
+        """
+        if len(self.visits) < self.limits.connections_max:
+            return True
+        count_refused(self.option)
+        silent = next((visit for visit in self.visits if not visit.is_asked), None)
+        if silent is None:
+            return False
+        self.visits.pop(silent)
+        silent.abort()
+        return True
+
     def report(self, visit: _Visit, reason: str) -> None:
         """Log the misbehaviour of a client, with a rate limit."""
         self._reporter.report(visit.host, f"{visit.host} asked over HTTP and was refused: {reason}")
@@ -124,7 +140,8 @@ class _Visit(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         # Set while the client reads more slowly than we write.
         self._paused: asyncio.Future[None] | None = None
-        self._is_asked = False
+        #: Its request has arrived.
+        self.is_asked = False
         self.host = ""
 
     # -- called by the loop ------------------------------------------------------------------------------------------
@@ -133,16 +150,15 @@ class _Visit(asyncio.Protocol):
         """Wait for a request for a short time."""
         self._transport = cast(asyncio.Transport, transport)
         self.host = str((transport.get_extra_info("peername") or ("",))[0])
-        is_full = len(self._port.visits) >= self._limits.connections_max
-        self._port.visits.add(self)
+        has_room = self._port.make_room()
+        self._port.visits[self] = None
         self._limit_time(self._limits.head_seconds_max)
-        if is_full:
-            count_refused(self._port.option)
+        if not has_room:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections to this port")
 
     def data_received(self, data: bytes) -> None:
         """Collect the head of the request."""
-        if self._is_asked or self._transport is None:
+        if self.is_asked or self._transport is None:
             return
         self._head += data
         end = self._head.find(_END)
@@ -153,7 +169,7 @@ class _Visit(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
-        self._port.visits.discard(self)
+        self._port.visits.pop(self, None)
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -193,7 +209,7 @@ class _Visit(asyncio.Protocol):
 
     def _begin_answer(self) -> None:
         assert self._transport is not None
-        self._is_asked = True
+        self.is_asked = True
         self._head.clear()
         # Whatever else it sends is not read; a client that waits for us to read it is cut off in time.
         self._transport.pause_reading()

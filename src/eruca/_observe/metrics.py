@@ -27,21 +27,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-class Counter:
-    """A number that only grows."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value: float = 0
-
-    def add(self, amount: float = 1) -> None:
-        """Count."""
-        self.value += amount
-
-
-class Gauge:
-    """A number that goes up and down; it is set, or read from a function when it is collected."""
+class _Number:
+    """A number that is changed, or read from a function when it is collected."""
 
     __slots__ = ("_read", "_value")
 
@@ -49,12 +36,8 @@ class Gauge:
         self._value: float = 0
         self._read: Callable[[], float] | None = None
 
-    def set(self, value: float) -> None:
-        """Set it."""
-        self._value = value
-
     def add(self, amount: float = 1) -> None:
-        """Change it by an amount, which may be negative."""
+        """Change it by an amount."""
         self._value += amount
 
     def read_from(self, read: Callable[[], float]) -> None:
@@ -65,6 +48,22 @@ class Gauge:
     def value(self) -> float:
         """The current value."""
         return self._value if self._read is None else self._read()
+
+
+class Counter(_Number):
+    """A number that only grows."""
+
+    __slots__ = ()
+
+
+class Gauge(_Number):
+    """A number that goes up and down."""
+
+    __slots__ = ()
+
+    def set(self, value: float) -> None:
+        """Set it."""
+        self._value = value
 
 
 class Histogram:

@@ -53,8 +53,6 @@ log = logging.getLogger(__name__)
 # Appended to properties that end in a zero byte, where it changes nothing for a reader. A record that ends in zeros was
 # cut short by a power loss (`cursor.is_cut_short`), and this separator shows that the zeros were really written.
 _SEPARATOR = b"\x02"
-# The most index entries of a message beyond the spaces in its properties: the last key, and its unique id.
-_KEYS_MORE = 2
 # A part of the names of both properties that hold keys.
 _KEY = b"KEY"
 
@@ -252,10 +250,11 @@ class MessageStore:
             transient.check_room(size)
         message.store_timestamp = now = self.clock.now_ms()
         index = self.index
+        # A message has fewer keys than its properties have bytes. Usually there is room, and nothing else has to be known.
         if (
             index is not None
+            and (transient is not None or not index.files or index.files[-1].room < len(properties))
             and _KEY in properties
-            and (transient is not None or not index.files or index.files[-1].room < properties.count(b" ") + _KEYS_MORE)
         ):
             self._reserve_keys(facts, [message])
         if transient is not None or not facts.is_plain or sys_flag & TRANSACTION_MASK:

@@ -321,7 +321,7 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
         "reset a group to a time", _AB, right=Right.ADMIN, header=h.ResetOffsetHeader,
         answer_body=ResetOffsetsCodec()),
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _row(
-        "which offsets do the clients of a group have?", _AB, right=Right.INSPECT, header=h.ConsumerStatusHeader,
+        "which offsets do the clients of a group have?", _AB, right=Right.ADMIN, header=h.ConsumerStatusHeader,
         answer_body=JsonCodec(b.ConsumerStatusBody)),
     RequestCode.CLONE_GROUP_OFFSET: _row(
         "give a group the offsets of another", _AB, right=Right.ADMIN, header=h.CloneGroupOffsetHeader),

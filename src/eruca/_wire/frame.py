@@ -27,6 +27,7 @@ from eruca._wire.command import (
     encode_command,
     make_request,
 )
+from eruca._wire.kernel.frames import cut_frames
 
 __all__ = ["Command", "FrameBuffer", "FrameError", "HeaderError", "encode_command", "make_request"]
 
@@ -90,15 +91,7 @@ class FrameBuffer:
                     data, position = self._rest, self._rest_at
                 self._rest, self._rest_at, self.has_more = b"", 0, False
             elif self._command is not None or self._head:
-                position = self._finish_frame(data, commands)
-            elif len(data) >= _PREFIX_BYTES:
-                # Most reads are one whole frame with a JSON header; for those this takes half as long as the loop.
-                total, word = FRAME_PREFIX.unpack_from(data)
-                header_end = _PREFIX_BYTES + word
-                if len(data) == total + 4 <= FRAME_BYTES_MAX and word <= HEADER_BYTES_MAX and header_end <= len(data):
-                    command = decode_json_header(data[_PREFIX_BYTES:header_end])
-                    command.body = data[header_end:]
-                    return [command]
+                position = self._finish_frame(data, position, commands)
             self._cut_frames(data, position, commands, most)
         except FrameError as error:
             self._error = error
@@ -111,44 +104,21 @@ class FrameBuffer:
 
     def _cut_frames(self, data: bytes, position: int, commands: list[Command], most: int) -> None:
         """Slice the complete frames out of `data`, then keep the beginning of the next one."""
-        size = len(data)
-        unpack = FRAME_PREFIX.unpack_from
-        for _ in range(most):
-            if size - position < _PREFIX_BYTES:
-                break
-            total, word = unpack(data, position)
-            header_bytes = word & _HEADER_MASK
-            # One comparison covers nearly every frame; `_refuse_prefix` finds out what is wrong with the others.
-            if not header_bytes + 4 <= total <= _TOTAL_MAX or header_bytes > HEADER_BYTES_MAX or word >> 24 > 1:
-                raise _refuse_prefix(total, word)
-            header_start = position + _PREFIX_BYTES
-            header_end = header_start + header_bytes
-            if header_end > size:
-                break
-            if word <= _HEADER_MASK:
-                command = decode_json_header(data[header_start:header_end])
-            else:
-                command = decode_binary_header(data[header_start:header_end])
-            position += 4 + total
-            if position > size:
-                self.cut_short += 1
-                self._expect_body(command, total - 4 - header_bytes)
-                self._take_body(data, header_end, commands)
-                return
-            command.body = data[header_end:position]
+        frames, position = cut_frames(data, position, most)
+        for kind, header, body in frames:
+            command = _DECODERS[kind](header)
+            command.body = body
             commands.append(command)
-        else:
-            if position < size:
-                self._rest, self._rest_at, self.has_more = data, position, True
+        if position == len(data):
             return
-        if position < size:
+        if len(frames) == most:
+            self._rest, self._rest_at, self.has_more = data, position, True
+        else:
             self.cut_short += 1
-            self._head += memoryview(data)[position:]
-            self._check_head()
+            self._finish_frame(data, position, commands)
 
-    def _finish_frame(self, data: bytes, commands: list[Command]) -> int:
-        """Continue the unfinished frame; returns how many bytes of `data` belonged to it."""
-        position = 0
+    def _finish_frame(self, data: bytes, position: int, commands: list[Command]) -> int:
+        """Begin or continue an unfinished frame with the bytes from `position` on; returns the place after it."""
         if self._command is None:
             head = self._head
             view = memoryview(data)

@@ -17,21 +17,22 @@ import itertools
 import os
 import struct
 import time
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from eruca._ground.clock import Clock
 from eruca._wire.host import pack_ip, unpack_host, unpack_ip
+from eruca._wire.kernel.answers import encode_offset_id
 from eruca.errors import WireError
 
 _POSITION: Final = struct.Struct(">q")
-_POSITION_MASK: Final = 2**64 - 1
 _UNIQUE_TAIL: Final = struct.Struct(">HIIH")
 _V4_ID_BYTES: Final = 16
 _V6_ID_BYTES: Final = 28
 _DECEMBER: Final = 12
+# The two digits of each byte.
+_HEX: Final = tuple([f"{byte:02X}" for byte in range(256)])
 
 
 class OffsetId(msgspec.Struct, gc=False, frozen=True):
@@ -50,16 +51,6 @@ class UniqueId(msgspec.Struct, gc=False, frozen=True):
     salt: int
     timestamp: int
     counter: int
-
-
-def encode_offset_id(store_host: bytes, position: int) -> str:
-    """Encode the offset id of the record at `position` on the broker `store_host` (packed)."""
-    return f"{_encode_hex(store_host)}{position & _POSITION_MASK:016X}"
-
-
-@lru_cache
-def _encode_hex(raw: bytes) -> str:
-    return raw.hex().upper()
 
 
 def decode_offset_id(text: str) -> OffsetId:
@@ -115,20 +106,30 @@ class UniqueIds:
         self._month_start = 0
         self._next_month = 0
         self._last = 0
-        self._prefix = ""
+        self._owner_and_salt = ""
+        # Everything before the counter, for the ids of the last millisecond.
+        self._stamp = ""
         self._set_salt(int.from_bytes(os.urandom(4), "big") if salt is None else salt)
 
     def _set_salt(self, salt: int) -> None:
-        self._prefix = (self._owner + struct.pack(">I", salt & 0xFFFFFFFF)).hex().upper()
+        self._owner_and_salt = (self._owner + struct.pack(">I", salt & 0xFFFFFFFF)).hex().upper()
 
     def create(self) -> str:
         """Make the next id."""
         now = self._clock.now_ms()
+        if now != self._last:
+            self._begin(now)
+        # next() on a counter is atomic even with several threads.
+        number = next(self._counter)
+        return f"{self._stamp}{_HEX[number >> 8 & 0xFF]}{_HEX[number & 0xFF]}"
+
+    def _begin(self, now: int) -> None:
+        """Begin another millisecond."""
         if now < self._last:
             self._set_salt(int.from_bytes(os.urandom(4), "big"))
             self._month_start, self._next_month = _find_month(now)
         elif now >= self._next_month:
             self._month_start, self._next_month = _find_month(now)
+        # In this order: another thread that finds its millisecond begun uses its stamp.
+        self._stamp = f"{self._owner_and_salt}{now - self._month_start:08X}"
         self._last = now
-        # next() on a counter is atomic even with several threads.
-        return f"{self._prefix}{now - self._month_start:08X}{next(self._counter) & 0xFFFF:04X}"

@@ -75,7 +75,8 @@ def set_transaction(sys_flag: int, kind: int) -> int:
 
 def set_host_bits(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
     """Make the two IPv6 bits agree with the lengths of the packed hosts."""
-    sys_flag &= ~HOSTS_V6_MASK
+    if sys_flag & HOSTS_V6_MASK:
+        sys_flag &= ~HOSTS_V6_MASK
     if len(born_host) == V6_HOST_BYTES:
         sys_flag |= BORN_HOST_V6
     if len(store_host) == V6_HOST_BYTES:

@@ -52,6 +52,8 @@ class Serving:
         facts: dict[str, Any] = json.loads(self.process.stdout.readline())
         self.broker: str = facts["broker"]
         self.names: str = facts["nameserver"]
+        # Where the metrics are: host and port.
+        self.metrics = str(facts["metrics"]).removeprefix("http://").partition("/")[0]
 
     def memory(self) -> int:
         """Anonymous bytes of the process; blocks."""

@@ -14,7 +14,7 @@ import pytest
 from eruca._access.options import AccessOptions
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerOptions
-from eruca._ground.yamlfiles import read_yaml
+from eruca._ground.yamlfiles import read_yaml, write_yaml
 from eruca._net.caller import Caller
 from eruca._wire import headers as h
 from eruca._wire.codes import RequestCode, ResponseCode
@@ -218,6 +218,19 @@ async def test_an_admin_cannot_take_the_right_of_a_broker(operator: Operator) ->
     gone = await operator.ask(DELETE, h.AccessKeyHeader(BROKER.access_key))
     assert gone.code == ResponseCode.DELETE_ACL_CONFIG_FAILED
     assert await operator.read() == before
+
+
+async def test_an_admin_cannot_take_a_right_that_was_just_given(operator: Operator) -> None:
+    """The file of accounts has changed, and the broker has not read it again yet."""
+    document = await operator.read()
+    shop = next(one for one in document["accounts"] if one["accessKey"] == SHOP.access_key)
+    shop["broker"] = True
+    await operator.broker.access.stop()  # it will not
+    await asyncio.to_thread(operator.path.write_bytes, write_yaml(document))
+    taken = await operator.ask(UPDATE, h.UpdateAccountHeader(SHOP.access_key, "known-to-the-admin"))
+    assert taken.code == ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
+    assert "is changed only in the file" in (taken.remark or "")
+    assert await operator.read() == document
 
 
 async def test_a_file_that_is_wrong_meanwhile_is_not_changed(operator: Operator) -> None:

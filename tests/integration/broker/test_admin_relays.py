@@ -8,6 +8,7 @@ import pytest
 
 from eruca._broker.administering import relays
 from eruca._broker.app import Broker
+from eruca._ground.limits import JSON_BODY_BYTES_MAX
 from eruca._net.link import Handler, Link
 from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import (
@@ -30,6 +31,7 @@ from eruca._wire.headers import (
 from eruca._wire.record import decode_record
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.peer import Peer
+from tests.unit.net.rawpeer import turn_until
 
 
 def queue(number: int) -> MessageQueue:
@@ -167,6 +169,55 @@ async def test_offsets_of_clients_are_gathered(broker: Broker, make_peer: MakePe
     assert await peer.refused(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, nobody) == (
         ResponseCode.SYSTEM_ERROR,
         "No Any Consumer online in the consumer group: [H]",
+    )
+
+
+async def test_few_members_are_asked_for_offsets_at_a_time(broker: Broker, make_peer: MakePeer) -> None:
+    """One request must not become thousands of answers that wait in memory."""
+    asked: list[Command] = []
+    links: list[Link] = []
+
+    def wait(link: Link, command: Command) -> None:
+        asked.append(command)
+        links.append(link)
+
+    count = 2 * relays._ASKED_AT_ONCE
+    for number in range(count):
+        member = make_peer(broker, handlers={RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: wait})
+        await member.join("G", f"client{number}", "T")
+    header = ConsumerStatusHeader(topic="T", group="G", client_address="")
+    question = asyncio.create_task(make_peer(broker).expect(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header))
+    await turn_until(lambda: len(asked) == relays._ASKED_AT_ONCE)
+    # What is asked next waits for an answer.
+    await make_peer(broker).expect(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert len(asked) == relays._ASKED_AT_ONCE
+    answered = 0
+    while not question.done():
+        for link, command in zip(links[answered:], asked[answered:], strict=True):
+            answered += 1
+            link.send(encode_command(command.answer(0, body=status_body(answered))))
+        await asyncio.sleep(0)
+    assert len((await question).body.consumer_table) == count
+
+
+async def test_offsets_of_members_are_bounded(broker: Broker, make_peer: MakePeer) -> None:
+    """Alone, an answer is left out if it is too large; together, they are refused."""
+    padding = b'{"messageQueueTable":{},"padding":"%s"}'
+    bodies = [padding % (b"x" * JSON_BODY_BYTES_MAX), status_body(7)]
+    for number, body in enumerate(bodies):
+        client = Client(body)
+        member = make_peer(broker, handlers=client.handlers(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT))
+        await member.join("G", f"client{number}", "T")
+    code, header = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ConsumerStatusHeader(topic="T", group="G")
+    answer = await make_peer(broker).expect(code, header)
+    assert answer.body.consumer_table == {"client1": {queue(0): 7}}
+    for number in range(3):
+        client = Client(padding % (b"x" * (JSON_BODY_BYTES_MAX // 2)))
+        member = make_peer(broker, handlers=client.handlers(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT))
+        await member.join("G", f"large{number}", "T")
+    assert await make_peer(broker).refused(code, header) == (
+        ResponseCode.SYSTEM_ERROR,
+        f"the offsets of the members have more than {JSON_BODY_BYTES_MAX} bytes: ask for one member",
     )
 
 

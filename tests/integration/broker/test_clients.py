@@ -29,6 +29,7 @@ from eruca._wire.headers import (
     UnregisterClientHeader,
     UpdateConsumerOffsetHeader,
 )
+from eruca._wire.names import CONFLICTS_PREFIX
 from eruca.errors import NetError
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.delivery import Inbox, stored
@@ -379,6 +380,36 @@ async def test_members_that_subscribe_differently_are_said_once(
     assert len(warnings_of(caplog, "differently")) == 1
     await two.close()
     await turn_until(lambda: not conflicts)
+
+
+async def test_problems_of_a_group_are_cut(
+    broker: Broker, make_peer: MakePeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Peers choose expressions, ids and the number of topics; none of it makes a log line or an answer long."""
+    topics = [f"T{number}" for number in range(30)]
+    for number in range(8):
+        member = make_peer(broker)
+        wanted = [SubscriptionData(topic=topic, sub_string=f"{number}" + "x" * 5000) for topic in topics]
+        await beat(member, *wanted, client_id=f"c{number}")
+    await turn_until(lambda: len(broker.clients.conflicts.get("G", ())) == 21)
+    first, *_, last = broker.clients.conflicts["G"]
+    assert first.startswith("members subscribe to topic T0 differently: '0xxx") and first.endswith(" and 3 more")
+    assert last == "there are more"
+    assert max(len(record.message) for record in caplog.records) < 2000
+    listed = await make_peer(broker).expect(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader("G"))
+    assert len(listed.remark or "") < 50_000
+    info = await make_peer(broker).expect(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert len(info.command.body) < 20_000
+
+
+async def test_many_groups_with_problems_hide_no_runtime_info(broker: Broker, make_peer: MakePeer) -> None:
+    groups = [ConsumerData(group_name=f"G{number}") for number in range(300)]
+    heartbeat = HeartbeatData(client_id="twin", consumer_data_set=groups)
+    for peer in (make_peer(broker), make_peer(broker)):
+        await peer.expect(RequestCode.HEART_BEAT, None, heartbeat)
+    await turn_until(lambda: len(broker.clients.conflicts) == 300)
+    info = await make_peer(broker).expect(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert len([key for key in info.body.table if key.startswith(CONFLICTS_PREFIX)]) == 100
 
 
 async def test_a_member_that_changes_its_mind_is_noticed(

@@ -58,7 +58,7 @@ def brokers_of(names: NameServer) -> dict[str, dict[int, str]]:
 
 
 def topics_of(names: NameServer) -> set[str]:
-    return set(names.routes.list_topics().topic_list)
+    return set(names.routes.list_topics())
 
 
 async def test_every_name_server_is_told_at_the_start(make_names: MakeNames, make_broker: MakeBroker) -> None:

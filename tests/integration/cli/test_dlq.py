@@ -43,8 +43,10 @@ def parse(result: Result) -> list[dict[str, object]]:
 
 
 def test_groups_and_letters_are_listed(broker: EmbeddedBroker, ids: list[str]) -> None:
-    assert parse(run(broker, "list", "-o", "json")) == [{"group": GROUP, "count": 3, "problem": ""}]
-    assert [row["message_id"] for row in parse(run(broker, "list", GROUP, "-o", "json"))] == ids
+    letters = parse(run(broker, "list", GROUP, "-o", "json"))
+    assert [row["message_id"] for row in letters] == ids
+    listed = {"group": GROUP, "count": 3, "last_at": letters[-1]["stored_at"], "problem": ""}
+    assert parse(run(broker, "list", "-o", "json")) == [listed]
     people = run(broker, "list", GROUP, "--key", "key1").stdout
     assert ids[1] in people and ids[0] not in people
     nobody = run(broker, "list", "nobody")

@@ -69,6 +69,7 @@ def test_a_message_has_one_shape_everywhere(shared: tuple[EmbeddedBroker, Comman
         "born_host",
         "store_host",
         "size",
+        "body_crc",
     }
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from eruca._cli import running
 from eruca._cli.recovering import RecoveryWatch
-from eruca._cli.serve import draw_panel
+from eruca._cli.uppanel import draw_panel, find_activation
 from eruca.errors import TableUnsaved
 from tests.integration.cli.upprocess import SECONDS_MAX, Up, choose_ports, make_command, make_environment, run_eruca
 from tests.interop.javapeer import find_ports
@@ -133,6 +133,19 @@ def test_the_panel_has_the_account_of_commands() -> None:
         console.print(draw_panel("127.0.0.1:9876", facts, Path("eruca-data"), "conf/tools.yml"))
     assert "eruca tail --account conf/tools.yml hello --follow" in capture.get()
     assert "the account of your application" in capture.get()
+
+
+def test_the_panel_says_how_to_find_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make up` runs a program of .venv, which a second terminal does not find."""
+    program = tmp_path / "eruca"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path.parent))
+    assert find_activation(program) is None
+    (tmp_path / "activate").touch()
+    assert find_activation(program) == tmp_path / "activate"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_activation(program) is None
 
 
 def test_tls_only_needs_a_broker_that_uses_it(tmp_path: Path) -> None:

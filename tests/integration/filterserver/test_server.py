@@ -11,8 +11,10 @@ import pytest
 
 from eruca._broker.app import Broker
 from eruca._filterserver.app import FilterServer
+from eruca._ground.limits import FRAME_BYTES_MAX
 from eruca._net.caller import Caller
 from eruca._net.handlers import expect_success
+from eruca._observe.metrics import SERVER
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import PullMessageAnswerHeader, PullMessageHeader, RegisterFilterClassHeader
@@ -131,6 +133,30 @@ async def test_a_pull_is_held_until_a_message_comes(
     assert not done
     await send(broker, make_peer, b"Albert")
     assert read(await held) == ([b"Albert"], 2)
+
+
+async def test_messages_that_wait_for_their_turn_are_bounded(
+    start_broker: StartBroker, start_filter_server: StartFilterServer, caller: Caller, make_peer: MakePeer
+) -> None:
+    """A class filters one pull at a time; the others must not fill the memory."""
+    broker = await start_broker(filter_servers_max=2)
+    server = await start_filter_server(broker, waiting_bytes_max=FRAME_BYTES_MAX)
+    size = 500_000
+    room = FRAME_BYTES_MAX // (size + 200)
+    await send(broker, make_peer, bytes(size))
+    await upload(caller, server, modules.EVERYTHING)
+    assert server._classes is not None
+    async with server._classes.find(GROUP, TOPIC).turn:
+        waiting = [asyncio.create_task(pull(caller, server)) for _ in range(room + 5)]
+        await turn_until(lambda: len([task for task in waiting if task.done()]) == 5)
+        refused = [task.result() for task in waiting if task.done()]
+        waiting = [task for task in waiting if not task.done()]
+        assert SERVER.snapshot()["eruca_server_filter_waiting_bytes"] > room * size
+    assert {answer.code for answer in refused} == {ResponseCode.SYSTEM_BUSY}
+    assert f"(filterMaxWaitingBytes={FRAME_BYTES_MAX}): pull again" in (refused[0].remark or "")
+    assert {len(read(await task)[0][0]) for task in waiting} == {size}
+    assert read(await pull(caller, server))[1] == 1
+    assert SERVER.snapshot()["eruca_server_filter_waiting_bytes"] == 0
 
 
 async def test_the_broker_has_its_say(

@@ -32,7 +32,7 @@ def test_the_settings_are_printed_with_their_origin() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--host", "0.0.0.0"], "other machines reach it"),
+        (["--host", "0.0.0.0"], "other machines can reach"),
         (["-b", "nowhere"], "is not host:port"),
         (["--filter-fuel", "1"], "the minimum is 1000"),
         (["--filter-plugin-path", "no-such-directory"], "there is no such directory"),

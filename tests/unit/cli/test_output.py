@@ -1,8 +1,7 @@
-"""How results are shown: durations, tables that fit, JSON; views with problems, limits and statuses."""
+"""How results are shown: durations, JSON; views with problems, limits and statuses."""
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -12,10 +11,9 @@ import click
 import msgspec
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from eruca._cli.grouping import CommandGroup, ServerGroup
-from eruca._cli.output import format_duration, make_table, to_plain
+from eruca._cli.output import format_duration, to_plain
 from eruca._cli.viewing import View, Viewing, add_view_options, print_view, view_list, view_stream
 from eruca.admin import Listed, Problem
 
@@ -53,32 +51,6 @@ def test_json_has_seconds_and_times() -> None:
     plain = to_plain({"rows": [late], "n": None})
     assert plain == {"rows": [{"wait": 90.0, "at": "2026-11-15T00:00:00Z"}], "n": None}
     json.dumps(plain)
-
-
-def draw(columns: list[str], rows: list[list[str]], width: int) -> str:
-    file = io.StringIO()
-    Console(file=file, width=width).print(make_table(columns, rows))
-    return file.getvalue()
-
-
-ID = "7F000001000026A20000000000000000"
-MESSAGES = ["stored", "message id", "keys", ">tries"]
-
-
-def test_ids_stay_whole_where_there_is_room() -> None:
-    shown = draw(MESSAGES, [["2026-11-15 07:21:06.123", ID, "order-7 customer-3 and more of them", "0"]], 80)
-    assert ID in shown and max(map(len, shown.splitlines())) <= 80
-
-
-def test_nothing_is_cut_off_where_there_is_none() -> None:
-    cells = [f"column-{number}-of-a-wide-table" for number in range(12)]
-    shown = draw([f"name {number}" for number in range(12)], [cells], 80)
-    below = shown.partition("\u2500 \n")[2] or shown.rpartition("\u2500")[2]
-    assert sorted("".join(below.split())) == sorted("".join(cells))
-
-
-def test_control_characters_are_visible() -> None:
-    assert "\\x1b[2J" in draw(["a"], [["\x1b[2J"]], 80)
 
 
 # --- views --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from eruca._mcp.bounds import BYTES_MAX, ROWS_MAX, write_answer
+from eruca._mcp.bounds import BYTES_MAX, ROWS_MAX, write_answer, write_error
+from eruca.errors import NetError
 
 
 class Row(msgspec.Struct):
@@ -59,3 +60,10 @@ def test_secrets_are_hidden(name: str) -> None:
 def test_passwords_in_addresses_are_hidden() -> None:
     text = write_answer({"etcd": ["http://root:s3cr3t@127.0.0.1:2379"], "error": "cannot reach http://:s3cr3t@h:1/"})
     assert "s3cr3t" not in text and "http://***@127.0.0.1:2379" in text
+
+
+def test_an_error_is_short_and_shows_no_password() -> None:
+    """It may quote what a server answered."""
+    text = write_error(NetError("http://root:s3cr3t@h:1 " + "x" * 100_000, hint="wait"))
+    assert "s3cr3t" not in text and len(text) == 2003
+    assert write_error(NetError("no answer", hint="wait")) == str(NetError("no answer", hint="wait"))

@@ -101,7 +101,8 @@ async def test_other_pages() -> None:
 
 
 async def test_a_token() -> None:
-    async with open_port(Server(), token="sesame-1234") as port:
+    server = Server()
+    async with open_port(server, token="sesame-1234") as port:
         for presented in ("", "Bearer", "Bearer sesame-123", "Bearer sesame-12345", "Basic sesame-1234", "sesame-1234"):
             found = await get(port, "/metrics", Authorization=presented)
             assert found.status == 401, presented
@@ -112,6 +113,11 @@ async def test_a_token() -> None:
         # Load balancers have no token, and learn nothing but whether it is ready.
         assert (await get(port, "/readyz")).status == 200
         assert (await get(port, "/healthz")).status == 200
+        server.obstacles = ["10.0.0.1:9876 does not answer"]
+        found = await get(port, "/readyz")
+        assert (found.status, json.loads(found.text)) == (503, {"ready": False, "reasons": []})
+        found = await get(port, "/readyz", Authorization="Bearer sesame-1234")
+        assert json.loads(found.text)["reasons"] == ["server: 10.0.0.1:9876 does not answer"]
 
 
 async def test_label_sets_are_limited() -> None:

@@ -158,8 +158,10 @@ def test_too_many_connections(run: Run) -> None:
     async def check() -> None:
         before = SERVER.counter("refused_total", "", option="testPort").value
         async with open_port(replace(LIMITS, connections_max=2)) as port:
-            held = [await asyncio.open_connection("127.0.0.1", port.port) for _ in range(2)]
-            await turn_until(lambda: len(port.visits) == 2)
+            held = [await asyncio.open_connection("127.0.0.1", port.port, limit=1024) for _ in range(2)]
+            for _, writer in held:
+                writer.write(b"GET /long HTTP/1.1\r\n\r\n")
+            await turn_until(lambda: len([visit for visit in port.visits if visit.is_asked]) == 2)
             found = await ask_raw(port.port, b"")
             assert (found.status, found.text) == (503, "too many connections to this port\n")
             for _, writer in held:
@@ -167,6 +169,26 @@ def test_too_many_connections(run: Run) -> None:
             await turn_until(lambda: not port.visits)
             assert (await get(port.port, "/")).status == 200
         assert SERVER.counter("refused_total", "", option="testPort").value == before + 1
+
+    run(check())
+
+
+def test_connections_that_send_nothing_keep_nobody_out(run: Run) -> None:
+    """A probe that fails because of strangers would restart the server."""
+
+    async def check() -> None:
+        before = SERVER.counter("refused_total", "", option="testPort").value
+        async with open_port(replace(LIMITS, connections_max=2)) as port:
+            held = [await asyncio.open_connection("127.0.0.1", port.port) for _ in range(10)]
+            held[-1][1].write(b"GET / HTTP/1.1\r\n")
+            for _ in range(5):
+                assert (await get(port.port, "/healthz")).status == 200
+            # The oldest went first.
+            assert await held[0][0].read() == b""
+            assert len(port.visits) <= 2
+            for _, writer in held:
+                writer.close()
+        assert SERVER.counter("refused_total", "", option="testPort").value > before
 
     run(check())
 

@@ -21,9 +21,9 @@ class Admin(PlainAdmin):
     ...     print(group.lag, [member.client_id for member in group.members])
 
     Each subject is a part: `topics`, `groups`, `offsets`, `messages`, `dead_letters`, `transactions`, `delayed`,
-    `clients`, `brokers`, `cluster`, `nameservers`, `accounts`, `routes`. A list has a limit, and is `cut` if there is
-    more. A server that does not answer is among the `problems` of a result and does not hide the others. Whatever
-    changes or destroys something has `dry_run`, and returns what was before and after, and how to undo it.
+    `clients`, `brokers`, `cluster`, `nameservers`, `accounts`, `routes`, `doctor`. A list has a limit, and is `cut` if
+    there is more. A server that does not answer is among the `problems` of a result and does not hide the others.
+    Whatever changes or destroys something has `dry_run`, and returns what was before and after, and how to undo it.
 
     It does not join a group, so brokers do not count it as a client. Names of topics and groups are those that brokers
     use, with the namespace if there is one.

@@ -9,6 +9,7 @@ from eruca._admin.sync.clients import Clients
 from eruca._admin.sync.cluster import Cluster
 from eruca._admin.sync.deadletters import DeadLetters
 from eruca._admin.sync.delayed import DelayedMessages
+from eruca._admin.sync.doctor import Doctor
 from eruca._admin.sync.groups import Groups
 from eruca._admin.sync.messages import Messages
 from eruca._admin.sync.nameservers import NameServers
@@ -37,3 +38,4 @@ class PlainAdmin(PlainClient[AsyncAdmin]):
         self.nameservers = NameServers(twin.nameservers, self)
         self.accounts = Accounts(twin.accounts, self)
         self.routes = Routes(twin.routes, self)
+        self.doctor = Doctor(twin.doctor, self)

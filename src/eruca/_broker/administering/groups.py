@@ -16,6 +16,7 @@ from eruca._broker.refusals import refuse
 from eruca._ground.clock import Clock
 from eruca._ground.limits import TOPIC_QUEUES_MAX
 from eruca._net.handlers import HandlerTable, Reply, Request, encode_apart
+from eruca._net.turns import Slices
 from eruca._store.tables.saving import TableSaver
 from eruca._wire.bodies import (
     Connection,
@@ -49,9 +50,9 @@ class GroupHandlers:
         table.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.put)
         table.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete)
         table.add_long(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.list_all)
-        table.add(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.list_consumers)
-        table.add(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.list_producers)
-        table.add(RequestCode.GET_ALL_PRODUCER_INFO, self.list_all_producers)
+        table.add_long(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.list_consumers)
+        table.add_long(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.list_producers)
+        table.add_long(RequestCode.GET_ALL_PRODUCER_INFO, self.list_all_producers)
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
@@ -95,35 +96,37 @@ class GroupHandlers:
         """Return the settings of all groups."""
         return Reply(body=await encode_apart(request, self._groups.snapshot()))
 
-    def list_consumers(self, request: Request) -> Reply:
+    async def list_consumers(self, request: Request) -> Reply:
         """List the members of a consumer group; the remark names duplicate ids and differing subscriptions."""
         name: str = request.header.consumer_group
         group = self._clients.consumer(name)
         if group is None:
             refuse(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
         body = ConsumerConnection(
-            connection_set=_list_connections(group.members.values()),
+            connection_set=await _list_connections(group.members.values()),
             consume_from_where=group.consume_from_where,
             consume_type=group.consume_type,
             message_model=group.message_model,
             subscription_table=dict(group.subscriptions),
         )
-        return Reply(body=body, remark="; ".join(group.problems()) or None)
+        return Reply(body=await encode_apart(request, body), remark="; ".join(group.problems()) or None)
 
-    def list_producers(self, request: Request) -> Reply:
+    async def list_producers(self, request: Request) -> Reply:
         """List the members of a producer group."""
         name: str = request.header.producer_group
         members = self._clients.producers.get(name)
         if members is None:
             refuse(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        return Reply(body=ProducerConnection(connection_set=_list_connections(members.values())))
+        body = ProducerConnection(connection_set=await _list_connections(members.values()))
+        return Reply(body=await encode_apart(request, body))
 
-    def list_all_producers(self, request: Request) -> Reply:
+    async def list_all_producers(self, request: Request) -> Reply:
         """List every producer by group."""
         table = ProducerTable()
         clock = self._clock
         now_ms, now_s = clock.now_ms(), clock.monotonic()
-        for name, members in self._clients.producers.items():
+        slices = Slices()
+        for name, members in list(self._clients.producers.items()):
             table.data[name] = [
                 ProducerInfo(
                     client_id=member.client_id,
@@ -134,16 +137,23 @@ class GroupHandlers:
                 )
                 for member in members.values()
             ]
-        return Reply(body=table)
+            await slices.rest()
+        return Reply(body=await encode_apart(request, table))
 
 
-def _list_connections(members: Iterable[Member]) -> list[Connection]:
-    return [
-        Connection(
-            client_addr=member.link.peer,
-            client_id=member.client_id,
-            language=member.language,
-            version=member.version,
+async def _list_connections(members: Iterable[Member]) -> list[Connection]:
+    """Describe members, of which there may be very many."""
+    found: list[Connection] = []
+    slices = Slices()
+    for member in list(members):
+        found.append(
+            Connection(
+                client_addr=member.link.peer,
+                client_id=member.client_id,
+                language=member.language,
+                version=member.version,
+            )
         )
-        for member in members
-    ]
+        if slices.is_over:
+            await slices.rest()
+    return found

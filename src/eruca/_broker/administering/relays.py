@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from eruca._broker.groups.clients import Clients, ConsumerGroup, Member
 from eruca._broker.groups.offsets import Offsets
@@ -14,8 +16,9 @@ from eruca._broker.pulling.query import LEFT_OVER_REMARK
 from eruca._broker.refusals import refuse
 from eruca._broker.topics import Topics
 from eruca._ground.limits import JSON_BODY_BYTES_MAX
-from eruca._net.apart import run_apart
-from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._ground.several import run_some
+from eruca._net.answers import InOrder
+from eruca._net.handlers import HandlerTable, Reply, Request, Result, decode_apart, encode_apart
 from eruca._net.link import Link
 from eruca._net.turns import Slices
 from eruca._store.messagestore import MessageStore
@@ -23,7 +26,6 @@ from eruca._wire.bodies import (
     ConsumerStatusBody,
     MessageQueue,
     ResetOffsetBody,
-    decode_json,
     encode_reset_offsets,
 )
 from eruca._wire.codes import (
@@ -46,9 +48,11 @@ from eruca.errors import CallTimeout, NetError, RequestRefused, WireError
 
 log = logging.getLogger(__name__)
 
-# Timeouts for a client: for a relayed request, and for a question about its offsets.
+# Timeouts: for a request relayed to a client, and for the questions to all members of a group about their offsets.
 RELAY_S = 10.0
 STATUS_S = 5.0
+# How many members are asked for their offsets at a time.
+_ASKED_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,8 +119,11 @@ class RelayHandlers:
             await slices.rest()
         return found
 
-    async def ask_offsets(self, request: Request) -> Reply:
+    def ask_offsets(self, request: Request) -> Result:
         """Ask one or all members of a group for their offsets; members that do not respond are left out."""
+        return InOrder(self._ask_offsets(request))
+
+    async def _ask_offsets(self, request: Request) -> Reply:
         header: ConsumerStatusHeader = request.header
         group = self._clients.consumer(header.group)
         if group is None or not group.members:
@@ -124,27 +131,9 @@ class RelayHandlers:
         _check_versions(group)
         wanted = (header.client_address or "").strip()
         members = [member for member in group.members.values() if wanted in ("", member.client_id)]
-        answers = await asyncio.gather(*[self._ask_member(member, header) for member in members])
-        body = ConsumerStatusBody()
-        for member, answer in zip(members, answers, strict=True):
-            if answer is not None:
-                body.consumer_table[member.client_id] = answer.message_queue_table
-        return Reply(body=body, remark=LEFT_OVER_REMARK)
-
-    async def _ask_member(self, member: Member, header: ConsumerStatusHeader) -> ConsumerStatusBody | None:
-        question = ConsumerStatusHeader(topic=header.topic, group=header.group)
-        command = make_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, question)
-        try:
-            answer = await member.link.call(command, STATUS_S)
-            if len(answer.body) > JSON_BODY_BYTES_MAX:
-                log.warning(
-                    "%s at %s returned its offsets in %d bytes", member.client_id, member.link.peer, len(answer.body)
-                )
-            elif answer.code == ResponseCode.SUCCESS and answer.body:
-                return await run_apart(decode_json, ConsumerStatusBody, answer.body)
-        except (NetError, WireError) as error:
-            log.warning("%s at %s did not return its offsets: %s", member.client_id, member.link.peer, error)
-        return None
+        survey = _Survey(header)
+        await run_some([partial(survey.ask, member) for member in members], _ASKED_AT_ONCE)
+        return Reply(body=await encode_apart(request, survey.collect()), remark=LEFT_OVER_REMARK)
 
     # -- passing on ---------------------------------------------------------------------------------------------------
 
@@ -199,6 +188,42 @@ class RelayHandlers:
         reply = command.answer(answer.code, None, answer.body, remark=answer.remark)
         reply.ext = answer.ext_dict() if answer.has_ext else None
         return encode_command(reply)
+
+
+class _Survey:
+    """The offsets that the members of a group hold."""
+
+    def __init__(self, header: ConsumerStatusHeader) -> None:
+        self._question = ConsumerStatusHeader(topic=header.topic, group=header.group)
+        self._until = asyncio.get_running_loop().time() + STATUS_S
+        self._found = ConsumerStatusBody()
+        self._size = 0
+
+    async def ask(self, member: Member) -> None:
+        """Ask a member, if there is time and room for its answer."""
+        left_s = self._until - asyncio.get_running_loop().time()
+        if left_s <= 0 or self._size > JSON_BODY_BYTES_MAX:
+            return
+        command = make_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._question)
+        try:
+            answer = await member.link.call(command, left_s)
+            if answer.code != ResponseCode.SUCCESS or not answer.body:
+                return
+            body = await decode_apart(ConsumerStatusBody, answer.body)
+            self._size += len(answer.body)
+            if self._size <= JSON_BODY_BYTES_MAX:
+                self._found.consumer_table[member.client_id] = body.message_queue_table
+        except (NetError, WireError, RequestRefused) as error:
+            log.warning("%s at %s did not return its offsets: %s", member.client_id, member.link.peer, error)
+
+    def collect(self) -> ConsumerStatusBody:
+        """Return what was found. Raises RequestRefused if it is too much."""
+        if self._size > JSON_BODY_BYTES_MAX:
+            refuse(
+                ResponseCode.SYSTEM_ERROR,
+                f"the offsets of the members have more than {JSON_BODY_BYTES_MAX} bytes: ask for one member",
+            )
+        return self._found
 
 
 def _check_versions(group: ConsumerGroup) -> None:

@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,9 @@ from eruca.errors import StoreError
 _VERSION_TEXT: Final = "V4_9_7"
 # What Java reports when there is no buffer pool that could run out.
 _NO_POOL: Final = 2**31 - 1
+# Groups whose conflicts are listed, and of each: clients can make any number, and the answer must fit in a frame.
+_CONFLICTS_MAX: Final = 100
+_PROBLEMS_MAX: Final = 2
 _UNITS: Final = "KMGTPE"
 _KIB: Final = 1024
 
@@ -85,9 +89,13 @@ class RuntimeHandlers:
             # Eruca only: tells a sink that this broker drops duplicates of messages it has already stored.
             ONCE_KEY: str(ONCE_VERSION),
             "erucaOnceDropped": str(self._once.dropped),
-            # Eruca only, and only if there are any: groups with duplicate ids or differing subscriptions.
-            **{f"{CONFLICTS_PREFIX}{name}": "; ".join(found) for name, found in self._clients.conflicts.items()},
+            **self._describe_conflicts(),
         }
+
+    def _describe_conflicts(self) -> dict[str, str]:
+        """Eruca only, and only if there are any: groups with duplicate ids or differing subscriptions."""
+        conflicts = islice(self._clients.conflicts.items(), _CONFLICTS_MAX)
+        return {f"{CONFLICTS_PREFIX}{name}": "; ".join(found[:_PROBLEMS_MAX]) for name, found in conflicts}
 
     def _describe_replication(self) -> dict[str, str]:
         """Eruca only, since Java's broker reports nothing about its slaves: the role, and the lag of each slave."""

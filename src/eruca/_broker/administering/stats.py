@@ -56,6 +56,8 @@ _COLUMNS: Final = len(Column)
 # The sizes of messages, with their headers, by which they are counted: those of RocketMQ 5. Most are up to the first.
 SMALL_BYTES: Final = 1024
 SIZE_BOUNDS: Final = (SMALL_BYTES, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, inf)
+# The bounds are powers of two, so the length of a size in bits finds its bound faster than a search.
+_BOUND_OF_BITS: Final = tuple(bisect_left(SIZE_BOUNDS, 1 << bits) for bits in range(64))
 
 
 class Series:
@@ -103,7 +105,8 @@ class Series:
         """Count messages that are not all small, by their average size."""
         if self._large is None:
             self._large = [0] * len(SIZE_BOUNDS)
-        self._large[bisect_left(SIZE_BOUNDS, size / count)] += count
+        average = -(-size // count)
+        self._large[_BOUND_OF_BITS[(average - 1).bit_length()]] += count
 
     def list_sizes(self) -> list[int]:
         """Count the messages up to each of `SIZE_BOUNDS`."""

@@ -9,7 +9,7 @@ from eruca._wire.codes import ResponseCode
 from eruca.errors import RequestRefused
 
 # An id stays with its account for this long after its last connection has closed: a client that reconnects finds it as
-# it was. Beyond this many such ids, others are free at once.
+# it was. Beyond this many, the account with most of them loses its newest, so nobody pushes out ids of others.
 _KEPT_SECONDS = 120.0
 _KEPT_MAX = 20_000
 
@@ -30,8 +30,9 @@ class ClientIds:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._uses: dict[str, _Use] = {}
-        # Those that nobody has now, in the order in which they were left.
-        self._left: dict[str, None] = {}
+        # Those that nobody has now by account, in the order in which they were left, and how many there are.
+        self._left: dict[str, dict[str, None]] = {}
+        self._left_count = 0
 
     def __len__(self) -> int:
         return len(self._uses)
@@ -40,17 +41,20 @@ class ClientIds:
         """Record that a client of an account has an id. Raises RequestRefused if it is that of another account."""
         if account is None:
             return
-        self._forget()
         use = self._uses.get(client_id)
+        if use is not None and use.account != account:
+            if use.count or not self._is_old(use):
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client id {client_id} is that of another account: use another instance name",
+                )
+            self._drop(client_id)
+            use = None
         if use is None:
             use = self._uses[client_id] = _Use(account)
-        elif use.account != account:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR,
-                f"the client id {client_id} is that of another account: use another instance name",
-            )
+        elif not use.count:
+            self._take_back(client_id, account)
         use.count += 1
-        self._left.pop(client_id, None)
 
     def release(self, client_id: str, account: str | None) -> None:
         """Record that it has it no more."""
@@ -60,14 +64,30 @@ class ClientIds:
         use.count -= 1
         if use.count:
             return
-        self._forget()
-        if len(self._left) < _KEPT_MAX:
-            use.left_at = self._clock.monotonic()
-            self._left[client_id] = None
-        else:
-            del self._uses[client_id]
+        use.left_at = self._clock.monotonic()
+        self._left.setdefault(account, {})[client_id] = None
+        self._left_count += 1
+        self._forget_old(account)
+        if self._left_count > _KEPT_MAX:
+            for other in list(self._left):
+                self._forget_old(other)
+        if self._left_count > _KEPT_MAX:
+            self._drop(next(reversed(max(self._left.values(), key=len))))
 
-    def _forget(self) -> None:
-        before = self._clock.monotonic() - _KEPT_SECONDS
-        while self._left and self._uses[oldest := next(iter(self._left))].left_at < before:
-            del self._uses[oldest], self._left[oldest]
+    def _is_old(self, use: _Use) -> bool:
+        return use.left_at < self._clock.monotonic() - _KEPT_SECONDS
+
+    def _forget_old(self, account: str) -> None:
+        while (left := self._left.get(account)) and self._is_old(self._uses[oldest := next(iter(left))]):
+            self._drop(oldest)
+
+    def _drop(self, client_id: str) -> None:
+        """Forget an id that nobody has."""
+        self._take_back(client_id, self._uses.pop(client_id).account)
+
+    def _take_back(self, client_id: str, account: str) -> None:
+        left = self._left[account]
+        del left[client_id]
+        if not left:
+            del self._left[account]
+        self._left_count -= 1

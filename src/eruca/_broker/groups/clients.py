@@ -12,6 +12,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import islice
 
 from eruca._broker.groups.clientids import ClientIds
 from eruca._ground.clock import Clock
@@ -42,6 +44,10 @@ _TAG_BYTES = 96
 _GATHER_SECONDS = 0.1
 _GATHER_SECONDS_MEMBER = 0.0005
 _GATHER_SECONDS_MAX = 5.0
+# Problems of a group that are listed, and subscriptions that one of them quotes: peers choose both.
+_PROBLEMS_MAX = 20
+_SHOWN_MAX = 5
+_SHOWN_CHARS_MAX = 200
 # Limits the log lines about problems of groups: one heartbeat can bring thousands of groups.
 _PROBLEMS_A_MINUTE_MAX = 64
 
@@ -133,22 +139,31 @@ class ConsumerGroup:
         return next(iter(self._by_id.get(client_id, {}).values()), None)
 
     def problems(self) -> list[str]:
-        """List the problems of the group: duplicate ids, members with differing subscriptions."""
+        """List problems of the group: duplicate ids, members with differing subscriptions. Both are cut if long."""
         found: list[str] = []
-        for twice in sorted(self._ids_twice):
+        for twice in nsmallest(_PROBLEMS_MAX, self._ids_twice):
             found.append(
                 f"client id {twice} is on {len(self._by_id[twice])} connections: each needs its own instance name"
             )
-        for topic, texts in sorted(self._expressions.items()):
-            # Some clients add their retry topic one heartbeat later, which is not a conflict.
-            if topic.startswith(RETRY_PREFIX):
+        # Some clients add their retry topic one heartbeat later, which is not a conflict.
+        for topic in sorted([topic for topic in self._expressions if not topic.startswith(RETRY_PREFIX)]):
+            texts = self._expressions[topic]
+            kinds = len(texts) + (texts.total() < len(self.members) and None not in texts)
+            if kinds < 2:
                 continue
-            shown = sorted(["nothing" if text is None else repr(text) for text in texts])
-            if texts.total() < len(self.members) and None not in texts:
-                shown = sorted([*shown, "nothing"])
-            if len(shown) > 1:
-                found.append(f"members subscribe to topic {topic} differently: {', '.join(shown)}")
+            if len(found) >= _PROBLEMS_MAX:
+                found.append("there are more")
+                break
+            shown = sorted([_quote(text) for text in islice(texts, _SHOWN_MAX) if text is not None])
+            shown += ["nothing"] if kinds > len(texts) or None in texts else []
+            more = f" and {kinds - len(shown)} more" if kinds > len(shown) else ""
+            found.append(f"members subscribe to topic {topic} differently: {', '.join(shown)}{more}")
         return found
+
+
+def _quote(expression: str) -> str:
+    is_long = len(expression) > _SHOWN_CHARS_MAX
+    return repr(expression[:_SHOWN_CHARS_MAX] + "..." if is_long else expression)
 
 
 class Gathering:

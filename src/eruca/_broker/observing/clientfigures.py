@@ -6,23 +6,21 @@ the next round.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
 from eruca._broker.groups.clients import Clients, ConsumerGroup, Member
 from eruca._broker.options import LiveOptions
 from eruca._ground.clock import Clock
-from eruca._ground.limits import JSON_BODY_BYTES_MAX
 from eruca._ground.repeating import Repeating
-from eruca._net.apart import run_apart
-from eruca._wire.bodies import ConsumerRunningInfo, ConsumeStatus, decode_json
+from eruca._ground.several import run_some
+from eruca._net.handlers import decode_apart
+from eruca._wire.bodies import ConsumerRunningInfo, ConsumeStatus
 from eruca._wire.codes import VERSION_3_1_8_SNAPSHOT, RequestCode, ResponseCode
 from eruca._wire.frame import make_request
 from eruca._wire.headers import ConsumerRunningInfoHeader
-from eruca.errors import NetError, WireError
+from eruca.errors import NetError, RequestRefused, WireError
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +74,7 @@ class ClientFigures:
         members = [(group, member) for group in groups for member in group.members.values()]
         asked = members[:_MEMBERS_MAX]
         found: list[MemberStatus] = []
-        await _run_some([partial(self._ask, group, member, found) for group, member in asked])
+        await run_some([partial(self._ask, group, member, found) for group, member in asked], _AT_ONCE)
         self.found, self.left_out = found, len(members) - len(asked)
 
     @staticmethod
@@ -86,10 +84,10 @@ class ClientFigures:
         header = ConsumerRunningInfoHeader(consumer_group=group.name, client_id=member.client_id, jstack_enable=False)
         try:
             answer = await member.link.call(make_request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), _TIMEOUT_S)
-            if answer.code != ResponseCode.SUCCESS or not 0 < len(answer.body) <= JSON_BODY_BYTES_MAX:
+            if answer.code != ResponseCode.SUCCESS or not answer.body:
                 return
-            info = await run_apart(decode_json, ConsumerRunningInfo, answer.body)
-        except (NetError, WireError) as error:
+            info = await decode_apart(ConsumerRunningInfo, answer.body)
+        except (NetError, WireError, RequestRefused) as error:
             log.debug("%s at %s does not describe itself: %s", member.client_id, member.link.peer, error)
             return
         # Not what it likes to name: labels are topics that the group subscribes to.
@@ -98,14 +96,3 @@ class ClientFigures:
             for topic, status in info.status_table.items()
             if topic in group.subscriptions
         ]
-
-
-async def _run_some(works: list[Callable[[], Awaitable[None]]]) -> None:
-    """Run all works, a few at a time."""
-    left = iter(works)
-
-    async def work() -> None:
-        for each in left:
-            await each()
-
-    await asyncio.gather(*[work() for _ in range(_AT_ONCE)])

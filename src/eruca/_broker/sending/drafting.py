@@ -12,7 +12,7 @@ import msgspec
 
 from eruca._broker.groups.groups import Groups
 from eruca._broker.options import LiveOptions
-from eruca._broker.refusals import FAQ, refuse, refuse_topic_name, refuse_unless_writable
+from eruca._broker.refusals import FAQ, refuse, refuse_topic_name
 from eruca._broker.sending.kernel.ordinary import take_ordinary
 from eruca._broker.sending.mapping import TIMER_MARK, DelayLevels, add_property, find_due_time, map_half, map_timer
 from eruca._broker.standing import Standing
@@ -113,7 +113,8 @@ class Drafting:
         options = self._options.now
         if options.accept_sends_from_ms and self._clock.now_ms() < options.accept_sends_from_ms:
             refuse(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {options.accept_sends_from_ms}")
-        refuse_unless_writable(self._standing, self._store)
+        if not self._standing.writable:
+            refuse(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, {self._store.refusal}")
         topic = header.topic
         config = self._topics.get(topic)
         if not options.permission & WRITE and (config is None or config.order):

@@ -13,6 +13,7 @@ from eruca._admin.admin import Admin
 from eruca._admin.results import Changed, Listed
 from eruca._admin.targets import BrokerRow, gather_bounded
 from eruca._cli.mqadmin.commandline import Line
+from eruca._cli.saying import say
 from eruca._ground.printable import show_safely
 from eruca._wire.names import MASTER_ID
 from eruca.errors import ErucaError, NoRoute
@@ -48,7 +49,7 @@ class Output:
     def fail(self, text: str) -> None:
         """Report something that failed; the command goes on, and its exit status will be 1."""
         self.failed = True
-        click.echo(f"eruca: {show_safely(text)}", err=True)
+        say(text)
 
 
 class Call:

@@ -105,6 +105,15 @@ class Inbox:
         self.changed.set()
         return done
 
+    def end(self, records: list[Record]) -> None:
+        """Take messages off the running ones, and mark them done unless the queue now belongs to another member."""
+        for record in records:
+            offset = record.queue_offset
+            self.running.pop(offset, None)
+            if not self.dropped:
+                self.process.finish(offset)
+        self.changed.set()
+
     def move(self, offset: int) -> None:
         """Continue at another offset: `next_offset` does not exist, because it expired or the broker lost it."""
         if offset < self.next_offset:

@@ -30,32 +30,45 @@ class ConsumeHook(Protocol):
         """Called after the handler has ended."""
 
 
-class _Tally:
+class Tally:
     """Counts of one topic: in total, and since the last full minute."""
 
-    def __init__(self, meter: ConsumeMeter) -> None:
-        self.failed = 0
-        self._meter = meter
-        self._began = time.monotonic()
+    def __init__(self, group: str, topic: str) -> None:
+        self._group = group
+        self._topic = topic
+        # From the first call on: a topic without messages has no metrics.
+        self._meter: ConsumeMeter | None = None
+        self._failed = 0
+        self._began = 0.0
         self._ok = self._bad = 0
         self._spent = 0.0
 
     def add(self, count: int, is_done: bool, spent_s: float) -> None:
         """Count one call of a handler."""
-        self._meter.add(count, is_done, spent_s)
+        meter = self._meter or self._open()
+        meter.add_call(spent_s)
+        self._spent += spent_s
         if is_done:
+            meter.add_done(count)
             self._ok += count
         else:
+            meter.add_failed(count)
             self._bad += count
-            self.failed += count
-        self._spent += spent_s
+            self._failed += count
+
+    def _open(self) -> ConsumeMeter:
+        self._meter = ConsumeMeter(self._group, self._topic)
+        self._began = time.monotonic()
+        return self._meter
 
     def read(self) -> ConsumeStatus:
         """Return the rates of the last minute."""
+        if self._meter is None:
+            return ConsumeStatus()
         seconds = time.monotonic() - self._began
         calls = self._ok + self._bad
         status = ConsumeStatus(
-            consume_failed_msgs=self.failed,
+            consume_failed_msgs=self._failed,
             consume_failed_tps=self._bad / max(seconds, 1.0),
             consume_ok_tps=self._ok / max(seconds, 1.0),
             consume_rt=self._spent * 1000 / calls if calls else 0.0,
@@ -69,26 +82,37 @@ class ConsumeObserver:
     """Counts what handlers do and calls hooks."""
 
     def __init__(self, group: str, hooks: Iterable[ConsumeHook] = ()) -> None:
-        self.hooks = list(hooks)
+        self._hooks = list(hooks)
         self._group = group
         self._telemetry: Telemetry | None = None
-        self._tallies: dict[str, _Tally] = {}
+        self._tallies: dict[str, Tally] = {}
+        #: Whether there are hooks to call for each message.
+        self.is_watched = bool(self._hooks)
 
     def start(self) -> None:
         """Look for telemetry providers now: a program may set them after it has created its consumers."""
         self._telemetry = find_telemetry()
+        self._look()
 
-    @property
-    def is_watched(self) -> bool:
-        """Return whether there are hooks to call for each message."""
-        return bool(self.hooks) or self._telemetry is not None
+    def add_hook(self, hook: ConsumeHook) -> None:
+        """Call this hook too."""
+        self._hooks.append(hook)
+        self._look()
 
-    def count(self, topic: str, count: int, is_done: bool, spent_s: float) -> None:
-        """Count one call of a handler."""
+    def remove_hook(self, hook: ConsumeHook) -> None:
+        """Call this hook no more."""
+        self._hooks.remove(hook)
+        self._look()
+
+    def _look(self) -> None:
+        self.is_watched = bool(self._hooks) or self._telemetry is not None
+
+    def find_tally(self, topic: str) -> Tally:
+        """Return the counts of a topic."""
         tally = self._tallies.get(topic)
         if tally is None:
-            tally = self._tallies[topic] = _Tally(ConsumeMeter(self._group, topic))
-        tally.add(count, is_done, spent_s)
+            tally = self._tallies[topic] = Tally(self._group, topic)
+        return tally
 
     def read(self, topic: str) -> ConsumeStatus:
         """Return how fast a topic is consumed."""
@@ -97,11 +121,11 @@ class ConsumeObserver:
 
     async def consume(self, work: Work, messages: list[Message]) -> Outcome:
         """Run a handler, with hooks called before and after."""
-        begun = [self._tell_before(hook, messages) for hook in self.hooks]
+        begun = [self._tell_before(hook, messages) for hook in self._hooks]
         started = time.monotonic()
         outcome = await self._call(work, messages)
         seconds = time.monotonic() - started
-        for hook, note in zip(self.hooks, begun, strict=True):
+        for hook, note in zip(self._hooks, begun, strict=True):
             try:
                 hook.after_consume(messages, outcome, seconds, note)
             except Exception:

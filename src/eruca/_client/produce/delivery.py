@@ -107,7 +107,7 @@ class Delivery:
             return await self._deliver(parcel, choose, timeout_ms, started, route, (queue, error))
         if receipt.status is not SendStatus.STORED or route.is_template:
             return await self._deliver(parcel, choose, timeout_ms, started, route, (queue, receipt))
-        self._meter.add_sent(session.loop.time() - started, 1)
+        self._meter.add_sent(session.loop.time() - started)
         return receipt
 
     async def _deliver(
@@ -165,16 +165,18 @@ class Delivery:
                 if route.is_template:
                     self._learn(parcel.topic)
                 if receipt.status is SendStatus.STORED or history.copies + 1 >= self._copies_max:
-                    self._meter.add_sent(loop.time() - started, history.tries + 1)
+                    self._meter.add_sent(loop.time() - started)
+                    self._meter.add_tries(history.tries + 1)
                     return receipt
                 history.add_copy(queue, receipt)
                 if self._stays_where_it_may_be_stored:
                     choose = _stay_at(queue)
             last = queue
+        self._meter.add_tries(history.tries)
         if receipt is not None:
-            self._meter.add_sent(loop.time() - started, history.tries)
+            self._meter.add_sent(loop.time() - started)
             return receipt  # stored by the last try that was answered, but not synced as required
-        self._meter.add_failed(history.tries)
+        self._meter.add_failed()
         raise history.explain(parcel.topic, timeout_ms)
 
     async def send_oneway(self, parcel: Parcel, choose: Selector | None) -> None:

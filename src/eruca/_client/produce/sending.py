@@ -14,9 +14,9 @@ from eruca._client.session.session import Session
 from eruca._observe.telemetry import Operation
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import FLAG_ONEWAY, VERSION_ANNOUNCED, RequestCode, ResponseCode
-from eruca._wire.command import FRAME_PREFIX
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import SendMessageAnswerHeader, SendMessageV2Header
+from eruca._wire.kernel.frames import encode_send
 from eruca._wire.names import TEMPLATE_TOPIC
 from eruca.errors import CallTimeout, ConnectFailed
 
@@ -78,12 +78,11 @@ class Sender:
         """Send, and return an awaitable of the answer. Raises ConnectFailed if the broker has no address."""
         session = self._session
         address = session.routes.masters.get(queue.broker_name) or self.find_address(queue)
-        caller = session.caller
-        link = caller.find_link(address)
-        if link is None or caller.credentials is not None or parcel.max_reconsume_times is not None:
+        link = session.caller.find_free_link(address)
+        if link is None or parcel.max_reconsume_times is not None:
             return session.calls.call(address, self._build(parcel, queue), max(1, round(timeout_ms)))
         opaque, answer = link.calls.begin(timeout_ms / 1000)
-        link.send(self._encode(parcel, queue, 0, opaque))
+        link.outbox.send(self._encode(parcel, queue, 0, opaque))
         return answer
 
     async def send_oneway(self, parcel: Parcel, queue: MessageQueue) -> None:
@@ -93,14 +92,14 @@ class Sender:
         """
         address = self.find_address(queue)
         session = self._session
-        link = session.caller.find_link(address)
-        if link is None or session.caller.credentials is not None:
+        link = session.caller.find_free_link(address)
+        if link is None:
             await session.calls.notify(address, self._build(parcel, queue))
             link = session.caller.find_link(address)
+            if link is None:
+                return
         else:
-            link.send(self._encode(parcel, queue, FLAG_ONEWAY, 0))
-        if link is None:
-            return
+            link.outbox.send(self._encode(parcel, queue, FLAG_ONEWAY, 0))
         try:
             async with asyncio.timeout(session.call_timeout_s):
                 await link.drain()
@@ -134,9 +133,7 @@ class Sender:
         )
         before, between, behind = self._texts.get(key) or self._write_texts(key)
         now_ms = self._session.clock.now_ms()
-        header = b"%b%d%b%b%b%d%b" % (before, now_ms, between, _quote(parcel.properties), behind, opaque, _END)
-        body = parcel.body
-        return b"".join((FRAME_PREFIX.pack(4 + len(header) + len(body), len(header)), header, body))
+        return encode_send(before, now_ms, between, _quote(parcel.properties), behind, opaque, _END, parcel.body)
 
     def _write_texts(self, key: tuple[str, int, int, int, int, int, int]) -> tuple[bytes, bytes, bytes]:
         topic, queue_id, code, sys_flag, message_flag, reconsume_times, flag = key

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from eruca._client.group.inbox import Inbox
-from eruca._client.group.observing import ConsumeObserver
+from eruca._client.group.observing import ConsumeObserver, Tally
 from eruca._client.group.redelivery import Redelivery
 from eruca._client.group.settling import Settlement
 from eruca._client.later import DEAD, LATER, Later, make_later
@@ -40,8 +40,9 @@ _EXPIRE_S_MIN = 0.1
 class Crew:
     """The workers of one handler and the messages that wait for them."""
 
-    def __init__(self, handler: HandlerEntry) -> None:
+    def __init__(self, handler: HandlerEntry, tally: Tally) -> None:
         self.handler = handler
+        self.tally = tally
         self.ready: deque[tuple[Inbox, Record]] = deque()
         # The worker tasks, those of them that wait for messages, and the number that are inside the handler.
         self.workers: list[asyncio.Task[None]] = []
@@ -129,7 +130,7 @@ class ConcurrentService:
 
     def add_handler(self, handler: HandlerEntry) -> None:
         """Register a handler."""
-        self._crews[handler.topic] = Crew(handler)
+        self._crews[handler.topic] = Crew(handler, self._observer.find_tally(handler.topic))
 
     def deliver(self, inbox: Inbox, records: list[Record]) -> None:
         """Pass pulled messages to the workers."""
@@ -205,8 +206,8 @@ class ConcurrentService:
                 crew.idle.append(future)
                 await future
                 continue
-            now = loop.time()
-            if now > self._slice_end:
+            began = loop.time()
+            if began > self._slice_end:
                 await self._wait_for_slice()
                 continue
             taken = crew.take()
@@ -218,11 +219,44 @@ class ConcurrentService:
                 crew.wake_one()
             crew.busy += 1
             try:
-                await self._consume(crew, inbox, records, now)
+                messages = self._begin(inbox, records, began)
+                outcome = await self._call(crew.handler, messages)
+                inbox.last_consumed = ended = loop.time()
+                is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
+                crew.done += len(records)
+                crew.tally.add(len(records), is_done, ended - began)
+                if is_done:
+                    inbox.end(records)
+                else:
+                    await self._give_back_all(inbox, messages, outcome)
             finally:
                 crew.busy -= 1
                 if self._closing and not crew.busy:
                     self._quiet.set()
+
+    def _begin(self, inbox: Inbox, records: list[Record], began: float) -> list[Message]:
+        """Note that a handler begins with these records, and return them as messages. May be called in any thread."""
+        running, queue, settle, namespace, decode = (
+            inbox.running,
+            inbox.queue,
+            inbox.settle,
+            self._namespace,
+            self._decode,
+        )
+        messages = []
+        for record in records:
+            running[record.queue_offset] = (began, record)
+            messages.append(Message(record, queue, namespace, settle, decode))
+        return messages
+
+    async def _call(self, handler: HandlerEntry, messages: list[Message]) -> Outcome:
+        try:
+            if self._observer.is_watched:
+                return await self._observer.consume(handler.call, messages)
+            return await handler.call(messages)
+        except Exception:  # not raised by the handler (that would be an outcome); the worker must survive it
+            log.exception("%s could not be passed to its handler", messages[0])
+            return Outcome.LATER
 
     async def _wait_for_slice(self) -> None:
         """Let everything else on the loop have a turn. All workers wait for the same next slice."""
@@ -238,32 +272,6 @@ class ConcurrentService:
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
-    async def _consume(self, crew: Crew, inbox: Inbox, records: list[Record], now: float) -> None:
-        handler, running = crew.handler, inbox.running
-        for record in records:
-            running[record.queue_offset] = (now, record)
-        namespace, queue = self._namespace, inbox.queue
-        settle, decode = inbox.settle, self._decode
-        messages = [Message(record, queue, namespace, settle, decode) for record in records]
-        observer = self._observer
-        try:
-            if observer.is_watched:
-                outcome = await observer.consume(handler.call, messages)
-            else:
-                outcome = await handler.call(messages)
-        except Exception:  # not raised by the handler (that would be an outcome); the worker must survive it
-            log.exception("%s could not be passed to its handler", messages[0])
-            outcome = Outcome.LATER
-        loop = asyncio.get_running_loop()
-        inbox.last_consumed = ended = loop.time()
-        is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
-        crew.done += len(records)
-        observer.count(handler.topic, len(records), is_done, ended - now)
-        if is_done:
-            _finish(inbox, records)
-        else:
-            await self._give_back_all(inbox, messages, outcome)
-
     # -- threads that work -------------------------------------------------------------------------------------------
 
     def _consume_here(self, crew: Crew) -> None:
@@ -272,18 +280,13 @@ class ConcurrentService:
         if taken is None or threads is None:
             return
         inbox, records = taken
-        began = threads.loop.time()
-        for record in records:
-            inbox.running[record.queue_offset] = (began, record)
+        messages = self._begin(inbox, records, threads.loop.time())
         if inbox.leaving:  # after that: `leave` waits for what is running, and this may be in another thread
             threads.post(self._skip, (crew, inbox, records))
             return
-        namespace, queue = self._namespace, inbox.queue
-        settle, decode = inbox.settle, self._decode
-        messages = [Message(record, queue, namespace, settle, decode) for record in records]
         started = time.monotonic()
         outcome = crew.handler.call_here(messages, threads.loop)
-        threads.post(self._settle, (crew, inbox, messages, outcome, time.monotonic() - started))
+        threads.post(self._settle, (crew, inbox, records, messages, outcome, time.monotonic() - started))
 
     def _skip(self, skipped: tuple[Crew, Inbox, list[Record]]) -> None:
         """In the loop: forget messages that were not handled because their queue is no longer ours."""
@@ -293,19 +296,19 @@ class ConcurrentService:
         inbox.changed.set()
         self._leave(crew, len(records))
 
-    def _settle(self, ended: tuple[Crew, Inbox, list[Message], Outcome, float]) -> None:
+    def _settle(self, ended: tuple[Crew, Inbox, list[Record], list[Message], Outcome, float]) -> None:
         """In the loop: settle messages whose handler has ended in its thread."""
         if self._closed:
             return
-        crew, inbox, messages, outcome, spent_s = ended
-        crew.done += len(messages)
+        crew, inbox, records, messages, outcome, spent_s = ended
+        crew.done += len(records)
         is_done = outcome is Outcome.DONE or outcome is Outcome.COMMIT
         if not inbox.dropped:
             inbox.last_consumed = asyncio.get_running_loop().time()
-            self._observer.count(crew.handler.topic, len(messages), is_done, spent_s)
+            crew.tally.add(len(records), is_done, spent_s)
         if is_done or inbox.dropped:
-            _finish(inbox, [message.record for message in messages])
-            self._leave(crew, len(messages))
+            inbox.end(records)
+            self._leave(crew, len(records))
             return
         task = asyncio.get_running_loop().create_task(self._give_back_all(inbox, messages, outcome))
         self._returning.add(task)
@@ -326,7 +329,7 @@ class ConcurrentService:
             is_open = message._settle is not None and inbox.process.is_open(record.queue_offset)
             if is_open and not inbox.dropped:
                 await self._give_back(inbox, record, DEAD if outcome is Outcome.DEAD else _find_later(message))
-            _finish(inbox, [record])
+            inbox.end([record])
 
     async def _give_back(self, inbox: Inbox, record: Record, later: Later) -> None:
         if self._broadcast:
@@ -408,15 +411,6 @@ class ConcurrentService:
         await asyncio.gather(*tasks, return_exceptions=True)
         for crew in crews:
             crew.handler.close()
-
-
-def _finish(inbox: Inbox, records: list[Record]) -> None:
-    """Take messages off the running ones, and mark them done unless the queue now belongs to another member."""
-    for record in records:
-        offset = record.queue_offset
-        inbox.running.pop(offset, None)
-        if not inbox.dropped:
-            inbox.finish(offset)
 
 
 def _find_later(message: Message) -> Later:

@@ -196,7 +196,7 @@ class PushMember:
             service.add_handler(handler)
         if self._trace_topic:
             self._trace = ConsumeTrace(session, self.group, self._trace_topic)
-            self.observer.hooks.append(self._trace)
+            self.observer.add_hook(self._trace)
         offsets = make_offsets(session, self.group, broadcast=settings.broadcast, directory=settings.offsets.directory)
         await offsets.open()
         return Membership(
@@ -242,7 +242,7 @@ class PushMember:
         if self._discovery is not None:
             await self._discovery.stop()
         if self._trace is not None:
-            self.observer.hooks.remove(self._trace)
+            self.observer.remove_hook(self._trace)
             await self._trace.close()
         if self._redelivery is not None:
             self._redelivery.close()

@@ -146,7 +146,7 @@ class OrderedService:
             inbox.running.pop(message.offset, None)
         inbox.last_consumed = loop.time()
         is_done = outcome in (Outcome.DONE, Outcome.COMMIT)
-        self._observer.count(handler.topic, len(messages), is_done, inbox.last_consumed - started)
+        self._observer.find_tally(handler.topic).add(len(messages), is_done, inbox.last_consumed - started)
         if inbox.is_ours():
             outcome = await self._settle(lane, handler, messages, outcome)
         return outcome

@@ -16,9 +16,14 @@ else:
 if cython.compiled:
     from cython.cimports.eruca._wire.kernel.memory import *
 else:
-    from eruca._wire.kernel.memory import format_number, format_u32
+    from eruca._wire.kernel.memory import format_hex, format_two, format_two_u32
 
 compiled: bool = cython.compiled
+
+
+def encode_offset_id(store_host: bytes, position: cython.longlong) -> str:
+    """Encode the offset id of the record at `position` on the broker `store_host` (packed)."""
+    return format_hex(store_host, position)
 
 
 def encode_stored(
@@ -33,20 +38,14 @@ def encode_stored(
 
     `told_to_all` is the part of all answers between queue and message id: region, and whether traces are enabled.
     """
-    header: bytes = b"".join(
-        (
-            b'{"code":',
-            format_number(code),
-            b',"extFields":{"queueId":"',
-            format_number(queue_id),
-            told_to_all,
-            message_ids.encode(),
-            b'","queueOffset":"',
-            format_number(queue_offset),
-            b'"},"flag":1,"language":"PYTHON","opaque":',
-            format_number(opaque),
-            b',"serializeTypeCurrentRPC":"JSON","version":407}',
-        )
+    ids: bytes = message_ids.encode()
+    first: bytes = format_two(b'{"code":', code, b',"extFields":{"queueId":"', queue_id, b"")
+    rest: bytes = format_two(
+        b'","queueOffset":"',
+        queue_offset,
+        b'"},"flag":1,"language":"PYTHON","opaque":',
+        opaque,
+        b',"serializeTypeCurrentRPC":"JSON","version":407}',
     )
-    size: cython.uint = len(header)
-    return b"".join((format_u32(size + 4), format_u32(size), header))
+    size: cython.uint = len(first) + len(told_to_all) + len(ids) + len(rest)
+    return b"".join((format_two_u32(size + 4, size), first, told_to_all, ids, rest))

@@ -137,7 +137,32 @@ cdef inline bytes format_number(long long number):
     return digits[: write_number(digits, 0, number)]
 
 
-cdef inline bytes format_u32(unsigned int number):
-    cdef unsigned char four[4]
-    write_u32(four, 0, number)
-    return four[:4]
+cdef inline str format_hex(bytes raw, long long number):
+    cdef unsigned char eight[8]
+    cdef unsigned char text[80]
+    cdef Py_ssize_t end
+    if len(raw) > 32:
+        raise ValueError("too many bytes to be written in hexadecimal")
+    write_i64(eight, 0, number)
+    end = write_hex(text, 0, raw, 0, len(raw))
+    return text[: write_hex(text, end, eight, 0, 8)].decode("ascii")
+
+
+cdef inline bytes format_two(bytes before, long long first, bytes between, long long second, bytes after):
+    cdef unsigned char text[256]
+    cdef Py_ssize_t end
+    if len(before) + len(between) + len(after) > 216:
+        raise ValueError("the text around two numbers is too long")
+    end = copy(text, 0, before, 0, len(before))
+    end = write_number(text, end, first)
+    end = copy(text, end, between, 0, len(between))
+    end = write_number(text, end, second)
+    end = copy(text, end, after, 0, len(after))
+    return text[:end]
+
+
+cdef inline bytes format_two_u32(unsigned int first, unsigned int second):
+    cdef unsigned char eight[8]
+    write_u32(eight, 0, first)
+    write_u32(eight, 4, second)
+    return eight[:8]

@@ -14,6 +14,7 @@ _U32 = struct.Struct(">I")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _U64 = struct.Struct(">Q")
+_TWO_U32 = struct.Struct(">II")
 _BYTES = [bytes((byte,)) for byte in range(256)]
 _unpack_u32, _unpack_i32, _unpack_i64 = _U32.unpack_from, _I32.unpack_from, _I64.unpack_from
 _pack_u32, _pack_u64 = _U32.pack_into, _U64.pack_into
@@ -111,6 +112,16 @@ def format_number(number: int) -> bytes:
     return b"%d" % number
 
 
-def format_u32(number: int) -> bytes:
-    """A number as four bytes."""
-    return _U32.pack(number)
+def format_hex(raw: bytes, number: int) -> str:
+    """At most 32 bytes, then a number of eight bytes, in hexadecimal."""
+    return f"{raw.hex().upper()}{number & 0xFFFFFFFFFFFFFFFF:016X}"
+
+
+def format_two(before: bytes, first: int, between: bytes, second: int, after: bytes) -> bytes:
+    """Two numbers in decimal, with text around them: at most 216 bytes of it."""
+    return b"%b%d%b%d%b" % (before, first, between, second, after)
+
+
+def format_two_u32(first: int, second: int) -> bytes:
+    """Two numbers as four bytes each."""
+    return _TWO_U32.pack(first, second)

@@ -6,8 +6,8 @@ import pytest
 
 from eruca._broker.groups import clientids
 from eruca._broker.groups.clientids import ClientIds
+from eruca._testing.clock import VirtualClock
 from eruca.errors import RequestRefused
-from eruca.testing import VirtualClock
 
 
 @pytest.fixture
@@ -62,6 +62,24 @@ def test_those_that_nobody_has_are_limited(ids: ClientIds, monkeypatch: pytest.M
     with pytest.raises(RequestRefused):
         ids.claim("c0", "evil")
     ids.claim("c4", "evil")
+
+
+def test_an_account_pushes_out_only_its_own(ids: ClientIds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, who gives up many ids could take those of others while they reconnect."""
+    monkeypatch.setattr(clientids, "_KEPT_MAX", 10)
+    for number in range(50):
+        ids.claim(f"evil{number}", "evil")
+        ids.release(f"evil{number}", "evil")
+    for number in range(4):
+        ids.claim(f"shop{number}", "shop")
+        ids.release(f"shop{number}", "shop")
+    assert len(ids) == 10
+    for number in range(4):
+        with pytest.raises(RequestRefused):
+            ids.claim(f"shop{number}", "evil")
+        ids.claim(f"shop{number}", "shop")
+    with pytest.raises(RequestRefused):
+        ids.claim("evil0", "shop")
 
 
 def test_old_ones_make_room(ids: ClientIds, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,7 +215,7 @@ async def test_hooks_are_told_in_the_loop_and_their_context_reaches_the_function
         seen.append(place.get())
 
     service, inbox = make_concurrent(handle, NotedRedelivery()), make_inbox()
-    service._observer.hooks.append(Hook())
+    service._observer.add_hook(Hook())
     put(service, inbox, make_records(0))
     await wait_for(lambda: inbox.commit_offset == 1)
     assert seen == ["hook", "note done"]

@@ -17,7 +17,7 @@ else:
 if cython.compiled:
     from cython.cimports.eruca._wire.kernel.memory import *
 else:
-    from eruca._wire.kernel.memory import equals, find_near, has_word
+    from eruca._wire.kernel.memory import equals, find_near, has_word, take
 
 compiled: bool = cython.compiled
 
@@ -70,10 +70,10 @@ def take_ordinary(properties: str, added: bytes) -> bytes | None:
         ):
             return None
         at = find_near(p, at + 1, size, 1)
-    if wait_at >= 0:
-        raw = raw[:wait_at] + raw[wait_at + _WAIT_BYTES :]
-        p = raw
-        size = len(raw)
-    if size == 0:
+    # What is kept: up to WAIT, and after it.
+    end: cython.Py_ssize_t = size if wait_at < 0 else wait_at
+    at = size if wait_at < 0 else wait_at + _WAIT_BYTES
+    if end == 0 and at == size:
         return None
-    return raw + added if p[size - 1] == 2 else raw + b"\x02" + added
+    separator: bytes = b"" if p[(size if at < size else end) - 1] == 2 else b"\x02"
+    return b"".join((take(p, 0, end), take(p, at, size), separator, added))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eruca._admin.doctor.checks import find_all
 from eruca._admin.doctor.collecting import Collecting
@@ -14,17 +14,18 @@ from eruca._admin.groups import Group
 if TYPE_CHECKING:
     from eruca._admin.admin import Admin
 
-_RULES = Rules()
-_LIMITS = Limits()
+# What is used unless the caller passes other ones.
+USUAL_RULES: Final = Rules()
+USUAL_LIMITS: Final = Limits()
 
 
 class Doctor:
-    """`admin.doctor`"""
+    """Looks at a cluster and reports what is wrong with it: `admin.doctor`."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
 
-    async def examine(self, *, rules: Rules = _RULES, limits: Limits = _LIMITS) -> Examination:
+    async def examine(self, *, rules: Rules = USUAL_RULES, limits: Limits = USUAL_LIMITS) -> Examination:
         """Look at the cluster and return what is wrong, how bad it is, and what to do. Changes nothing.
 
         Offsets of groups are read twice, `limits.sample` seconds apart. What was not looked at is in `left_out`.
@@ -33,7 +34,7 @@ class Doctor:
         return _examine(await Collecting(self._admin, limits).collect(), begun, rules, limits)
 
     async def examine_group(
-        self, group: str, *, rules: Rules = _RULES, limits: Limits = _LIMITS
+        self, group: str, *, rules: Rules = USUAL_RULES, limits: Limits = USUAL_LIMITS
     ) -> tuple[Examination, Group]:
         """Look at one group only, and return it too: why is it behind? Raises NoRoute if no broker knows it."""
         begun = time.monotonic()
