@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+import eruca
 from eruca._cli.namesdoc import describe, list_modules, write_page
 from tests.paths import REPOSITORY
 
@@ -23,6 +25,7 @@ GUIDES = [
     *sorted((REPOSITORY / "docs" / "zh" / "guide").glob("*.md")),
 ]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+MILLISECONDS = re.compile(r"_(ms|millis)(_|$)|milliseconds")
 PRIVATE = re.compile(r"\beruca\._\w+")
 # Blocks of a page are not always whole programs: sessions with `>>>`, or with prose between the lines.
 IMPORT_LINE = re.compile(r"^\s*(?:>>> |\.\.\. )?((?:from\s+eruca|import\s+eruca)\b[^#\n]*?)\s*(?:#.*)?$", re.MULTILINE)
@@ -121,6 +124,32 @@ def test_every_public_method_is_described() -> None:
             if is_method and not attribute.startswith("_") and not inspect.getdoc(getattr(value, attribute)):
                 missing.append(f"{module.__name__}.{name}.{attribute}")
     assert missing == []
+
+
+def list_words(value: Any) -> set[str]:
+    """The parameters of a public function, or the parameters, fields and public attributes of a class."""
+    words: set[str] = set()
+    if inspect.isclass(value):
+        words |= {name for name in dir(value) if not name.startswith("_")}
+        words |= {name for kind in value.__mro__ for name in vars(kind).get("__annotations__", ())}
+    for function in [
+        value,
+        *[getattr(value, name) for name in words if inspect.isclass(value) and hasattr(value, name)],
+    ]:
+        try:
+            words |= set(inspect.signature(function).parameters)
+        except (TypeError, ValueError):
+            continue  # not a function, or one without a signature
+    return words
+
+
+def test_no_public_time_is_in_milliseconds() -> None:
+    """Durations are timedeltas or seconds, points in time are datetimes."""
+    names = [(f"{module.__name__}.{name}", getattr(module, name)) for module, name in list_documented()]
+    wrong = [f"{name}: {word}" for name, value in names for word in list_words(value) if MILLISECONDS.search(word)]
+    assert wrong == []
+    assert {"timeout", "send", "delay"} <= list_words(eruca.Producer) and "hold" in list_words(eruca.Flow)
+    assert MILLISECONDS.search("first_ms") and not MILLISECONDS.search("items")
 
 
 @pytest.mark.parametrize("path", [*GUIDES, *EXAMPLES], ids=lambda path: str(path.relative_to(REPOSITORY)))

@@ -153,7 +153,7 @@ class Writer:
         client = self._client
         inits = [] if client.is_part else [self._write_init()]
         methods = [*inits, *(self._write_method(node) for node in self._list_methods())]
-        base = f"{client.base}[Async{client.name}]" if client.is_part else client.base
+        base = f"{client.base}[Async{client.name}]" if client.is_part else client.base + self._find_parameter()
         lines = [
             f'"""`{client.name}` of `eruca.sync.Admin`.' if client.is_part else f'"""`eruca.sync.{client.name}`.',
             "",
@@ -174,6 +174,14 @@ class Writer:
             *(f"{_indent(method)}\n" for method in methods),
         ]
         return "\n".join(lines)
+
+    def _find_parameter(self) -> str:
+        """Return the type parameter of the class in brackets; empty if it has none."""
+        for base in self._class.bases:
+            if isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Name):
+                self._note_names(base.slice)
+                return f"[{base.slice.id}]"
+        return ""
 
     def _describe_class(self) -> str:
         if self._client.is_part:

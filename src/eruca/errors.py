@@ -6,6 +6,8 @@ An error answers three questions: what is wrong (the message), may I try again (
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 __all__ = [
     "BatchTooLarge",
     "CallTimeout",
@@ -200,11 +202,21 @@ class NoListener(RequestTimeout):
 
 
 class RetryLater(ErucaError):
-    """A handler raises it to have its message delivered again after a delay level of its choice."""
+    """A handler raises it to have its message delivered again after a delay of its choice.
 
-    def __init__(self, message: str = "the handler asked for a later delivery", *, delay_level: int = 0) -> None:
+    `delay` is a timedelta or seconds; brokers other than Eruca use the next longer delay level. `delay_level` is the
+    number of a level; below 0, the message becomes a dead letter.
+    """
+
+    def __init__(
+        self,
+        message: str = "the handler asked for a later delivery",
+        *,
+        delay: timedelta | float | None = None,
+        delay_level: int = 0,
+    ) -> None:
         super().__init__(message)
-        # 0: later each time; below 0: to the dead letters.
+        self.delay = delay
         self.delay_level = delay_level
 
 

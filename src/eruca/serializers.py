@@ -11,7 +11,7 @@ of a body and returns an object. The functions here return the usual ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import msgspec
 
@@ -29,10 +29,18 @@ __all__ = [
     "text_serializer",
 ]
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Given = TypeVar("Given", default=Any)
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    Given, T = TypeVar("Given"), TypeVar("T")
 
 #: Turns an object into the bytes of a body.
-Serializer: TypeAlias = Callable[[Any], bytes]
+Serializer: TypeAlias = Callable[[Given], bytes]
 #: Turns the bytes of a body into an object.
 Deserializer: TypeAlias = Callable[[bytes], T]
 

@@ -72,7 +72,7 @@ async def _try_to_lock(consumer: Consumer, topic: str) -> set[MessageQueue]:
     """Ask for the locks of a topic on behalf of somebody else."""
     session = consumer._session
     address, queues = await find_broker(session), list((await session.routes.get(topic)).read_queues)
-    return await session.calls.lock(address, consumer.group, "somebody", queues)
+    return set((await session.calls.lock(address, consumer.group, "somebody", queues)).locked)
 
 
 async def _wait_until_wanted(consumer: Consumer | PullConsumer, count: int) -> list[int]:
@@ -390,7 +390,7 @@ async def case_a_lost_lock_ends_the_queue(nameserver: str, topic: str, group: st
 
         async def steal(group: str, owner: str) -> set[MessageQueue]:
             await calls.unlock(address, group, owner, [queue])
-            return await calls.lock(address, group, "somebody", [queue])
+            return set((await calls.lock(address, group, "somebody", [queue])).locked)
 
         for member in (one, two):
             await poll(partial(steal, member.group, member._session.client_id), lambda got: queue in got)

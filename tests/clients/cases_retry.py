@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
-from eruca import Consumer, Message, Outcome, Producer, Retry
+from eruca import Consumer, Message, Outcome, Producer, Retry, RetryLater
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX
 from tests.clients.stage import (
     Collector,
@@ -309,3 +311,41 @@ async def case_nothing_is_lost_when_every_second_fails(nameserver: str, topic: s
             for queue, offset in consumer._member.list_offsets(RETRY_PREFIX + group).items():
                 assert await producer._session.calls.find_max_offset(address, queue) == offset == 200
     assert Counter(done) == Counter(list_numbers(200))
+
+
+async def case_a_handler_chooses_any_delay(nameserver: str, topic: str, group: str) -> None:
+    """Eruca keeps it; other brokers use the next longer delay level."""
+    consumer = make_consumer(nameserver, group)
+    seen: list[Message] = []
+
+    @consumer.handler(topic)
+    async def work(message: Message) -> None:
+        seen.append(message)
+        if message.delivery == 1:
+            raise RetryLater(delay=timedelta(seconds=1.5))
+        if message.delivery == 2:
+            await message.retry(delay=0.5)
+
+    async with Producer(nameserver, group=group) as producer:
+        await producer.send(topic, b"x")
+    async with consumer:
+        await wait_until(lambda: len(seen) == 3, "3 calls")
+    # By the clock of the broker, which stores the message before and after each pause.
+    pauses = [(later.stored_at - message.stored_at).total_seconds() for message, later in pairwise(seen)]
+    assert [message.delivery for message in seen] == [1, 2, 3]
+    assert pauses[0] >= 1.5 and pauses[1] >= 0.5
+    is_exact = ["TIMER_OUT_MS" in message.all_properties for message in seen[1:]]
+    assert is_exact in ([True, True], [False, False])
+
+
+@whole
+async def case_the_back_off_of_a_group(nameserver: str, topic: str, group: str) -> None:
+    consumer = make_consumer(nameserver, group, retry=Retry(backoff=[0.3, timedelta(seconds=1)], max_deliveries=4))
+    handler = _Failing(consumer, topic, 4)
+    async with Producer(nameserver, group=group) as producer:
+        await producer.send(topic, b"x")
+        async with consumer:
+            seen = await handler.wait(4)
+            await fetch_topic(producer._session, DLQ_PREFIX + group, 1)
+    pauses = [(later.stored_at - message.stored_at).total_seconds() for message, later in pairwise(seen)]
+    assert all(pause >= least for pause, least in zip(pauses, (0.3, 1, 1), strict=True))

@@ -226,6 +226,7 @@ class Broker:
         groups.changed.listen(partial(saver.mark, "groups"))
         rules = OffsetRules(options, groups, topics, store)
         self.offsets = Offsets(options, tables.consumer_offsets.load(), rules.check)
+        self.offsets.bound_done(store.queues.find_end)
         saver.add("offsets", tables.consumer_offsets, self.offsets.snapshot)
         self.once = load_once(store, saver)
         self._known_members = open_members(self._disk, store.paths.config).load()
@@ -370,7 +371,7 @@ class Broker:
         answers = SendAnswers(options, store, topics, self.saver, safe)
         return (
             SendHandlers(standing, store, stats, self.once, drafting, answers),
-            SendBackHandlers(options, standing, store, topics, groups, stats, safe),
+            SendBackHandlers(options, standing, clock, store, topics, groups, stats, safe),
             ReplyHandlers(options, standing, clock, store, clients, stats, safe, drafting),
             TransactionHandlers(options, standing, store, stats, safe, self._decisions),
             self.pull,

@@ -13,6 +13,7 @@ from eruca._ground.limits import (
     MOMENT_MS_MAX,
     PULL_COUNT_MAX,
     PULL_TRANSFER_BYTES_MAX,
+    TIMER_DELAY_SECONDS_MAX,
     TOPIC_QUEUES_MAX,
 )
 from eruca._observe.logs import LOG_LEVEL_DOC, LogLevel
@@ -271,7 +272,12 @@ class BrokerOptions(BrokerLimitOptions):
         True, "timerWheelEnable", "deliver messages at the time given in their properties (not in 4.9)", mutable=True
     )
     timer_delay_seconds_max: int = option(
-        3_456_000, "timerMaxDelaySec", "the longest such delay; the default is 40 days", unit="s", low=1, mutable=True
+        TIMER_DELAY_SECONDS_MAX,
+        "timerMaxDelaySec",
+        "the longest such delay; the default is 40 days",
+        unit="s",
+        low=1,
+        mutable=True,
     )
     transaction_check_interval_ms: int = option(
         60_000,

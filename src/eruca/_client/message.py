@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from eruca._client.later import DEAD, Later, make_later
 from eruca._client.namespaces import unwrap, unwrap_queue
 from eruca._ground.durations import Duration
 from eruca._ground.times import from_epoch_ms
@@ -45,8 +46,8 @@ class Settle(Protocol):
     async def ack(self, message: Message) -> None:
         """Mark the message as done."""
 
-    async def retry(self, message: Message, delay_level: int) -> None:
-        """Have the message delivered again later; a level below 0 makes it a dead letter."""
+    async def retry(self, message: Message, later: Later) -> None:
+        """Have the message delivered again later, or make it a dead letter."""
 
     async def reply(
         self,
@@ -74,6 +75,7 @@ class ReceivedMessage:
         "delivery",
         "queue",
         "record",
+        "retry_delay",
         "retry_level",
     )
 
@@ -90,7 +92,8 @@ class ReceivedMessage:
         self.queue = unwrap_queue(namespace, queue) if namespace else queue
         # The number of this delivery to this group: 1 for the first.
         self.delivery = record.reconsume_times + 1
-        # The delay level for the next delivery if the handler fails; 0 leaves it to the broker.
+        # The delay of the next delivery if the handler fails, or its level. None and 0: see `Retry.backoff`.
+        self.retry_delay: Duration | None = None
         self.retry_level = 0
         self._namespace = namespace
         # Where to settle it; None once it is settled.
@@ -250,19 +253,21 @@ class Message(ReceivedMessage):
         if settle is not None:
             await settle.ack(self)
 
-    async def retry(self, *, delay_level: int = 0) -> None:
-        """Deliver it again later: after `delay_level`, by default with a longer delay each time. Raises ErucaError.
+    async def retry(self, *, delay: Duration | None = None, delay_level: int = 0) -> None:
+        """Deliver it again after `delay`, or by default with a longer delay each time. Raises ErucaError.
 
-        A single message of an ordered queue cannot be retried.
+        Eruca brokers deliver it after any delay, as a timedelta or in seconds; other brokers after the next longer
+        delay level. `delay_level` is the number of a level. A single message of an ordered queue cannot be retried.
         """
+        later = make_later(delay, delay_level)
         if self._settle is not None:
-            await self._settle.retry(self, delay_level)
+            await self._settle.retry(self, later)
             self._take_settle()
 
     async def bury(self) -> None:
         """Make it a dead letter of the group. Raises ErucaError."""
         if self._settle is not None:
-            await self._settle.retry(self, -1)
+            await self._settle.retry(self, DEAD)
             self._take_settle()
 
     async def reply(

@@ -82,6 +82,11 @@ SHARED_TABLE_BYTES_MAX = FRAME_BYTES_MAX - 1024 * 1024
 TOPICS_MAX = 65_536
 GROUPS_MAX = 32_768
 OFFSETS_MAX = 400_000
+# The longest delay of a message that is delivered at any time: 40 days.
+TIMER_DELAY_SECONDS_MAX = 3_456_000
+# The text beside an offset that lists which messages behind it are done. It has room for several hundred gaps; a
+# consumer works on far fewer messages of a queue at the same time.
+DONE_CHARS_MAX = 4096
 # The highest value of such an option.
 TABLE_ENTRIES_CEILING = 10_000_000
 

@@ -13,9 +13,10 @@ from typing import Any, overload
 
 import eruca.sync
 from eruca._client.arguments import check_count, check_type
-from eruca._client.group.redelivery import DELIVERIES_MAX, find_delay
+from eruca._client.group.redelivery import DELIVERIES_MAX
 from eruca._client.group.settling import check_retry
 from eruca._client.group.subscriptions import SQL92, Subscription, make_subscription
+from eruca._client.later import LATER, Later, choose_later, find_delay, make_later
 from eruca._client.message import Message, Outcome
 from eruca._client.namespaces import unwrap, wrap
 from eruca._client.produce.outgoing import Outgoing, Receipt, SendStatus, check_body
@@ -178,8 +179,8 @@ class _Trial:
         self._member = member
         self._namespace = namespace
         self.handler, subscription = _find_handler(member, namespace, topic)
-        # What the handler did with single messages: their retry levels, below 0 for dead letters, and their replies.
-        self._levels: dict[Message, int] = {}
+        # What the handler did with single messages: when they are wanted again, and their replies.
+        self._wanted: dict[Message, Later] = {}
         self._replies: dict[Message, list[Outgoing]] = {}
         packer = Packer(self._namespace, member.group, compress_from=None, serializer=serializer)
         self._messages = [
@@ -234,21 +235,24 @@ class _Trial:
     # -- outcomes ----------------------------------------------------------------------------------------------------
 
     def _conclude(self, result: object) -> list[Delivered]:
-        level = 0
         if isinstance(result, RetryLater):
-            level, result = result.delay_level, Outcome.LATER if result.delay_level >= 0 else Outcome.DEAD
+            for message in self._messages:
+                message.retry_delay, message.retry_level = result.delay, result.delay_level
+            result = Outcome.LATER if result.delay_level >= 0 else Outcome.DEAD
         outcome = Outcome.DONE if result is None else result
         if not isinstance(outcome, Outcome):
             topic = self._messages[0].topic
             raise ConfigError(f"the handler of {topic} returned {result!r:.80}: it must return nothing or an Outcome")
-        return [self._conclude_one(message, outcome, level) for message in self._messages]
+        return [self._conclude_one(message, outcome) for message in self._messages]
 
-    def _conclude_one(self, message: Message, outcome: Outcome, level: int) -> Delivered:
-        if message in self._levels:
-            level = self._levels[message]
-            outcome = Outcome.LATER if level >= 0 else Outcome.DEAD
+    def _conclude_one(self, message: Message, outcome: Outcome) -> Delivered:
+        later = self._wanted.get(message)
+        if later is not None:
+            outcome = Outcome.LATER if later.level >= 0 else Outcome.DEAD
         elif message._settle is None:
             outcome = Outcome.DONE
+        else:
+            later = make_later(message.retry_delay, message.retry_level)
         member, delay = self._member, None
         retry = member.settings.retry
         if outcome is Outcome.LATER:
@@ -260,7 +264,7 @@ class _Trial:
             elif member.is_ordered:
                 delay = timedelta(seconds=to_seconds("Retry.suspend", retry.suspend))
             else:
-                delay = find_delay(message.record, level)[1]
+                delay = find_delay(choose_later(later or LATER, message.delivery, retry.backoff), message.delivery)[1]
         return Delivered(outcome, delay, tuple(self._replies.get(message, ())))
 
     # -- what the handler does with single messages ------------------------------------------------------------------
@@ -268,10 +272,10 @@ class _Trial:
     async def ack(self, message: Message) -> None:
         """Mark a message as done: the message itself remembers that it is settled."""
 
-    async def retry(self, message: Message, delay_level: int) -> None:
+    async def retry(self, message: Message, later: Later) -> None:
         """Note that a message is wanted later, or that it is a dead letter. Raises ConfigError."""
-        check_retry(delay_level, in_order=self._member.is_ordered)
-        self._levels[message] = delay_level
+        check_retry(later, in_order=self._member.is_ordered)
+        self._wanted[message] = later
 
     async def reply(
         self,

@@ -168,7 +168,7 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
         concerns=Concerns(position="offset"), answer_body=_RECORD),
     RequestCode.QUERY_CONSUMER_OFFSET: _row(
         "the offset of a group in a queue", _CB, right=Right.SUBSCRIBE, header=h.QueryConsumerOffsetHeader,
-        concerns=_BOTH, answer=h.OffsetAnswerHeader),
+        concerns=_BOTH, answer=h.CommittedOffsetHeader),
     RequestCode.UPDATE_CONSUMER_OFFSET: _row(
         "commit the offset of a group in a queue", _CB, right=Right.SUBSCRIBE, header=h.UpdateConsumerOffsetHeader,
         concerns=_BOTH),

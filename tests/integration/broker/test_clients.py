@@ -453,6 +453,60 @@ async def test_offsets_are_committed_and_asked_for(broker: Broker, peer: Peer) -
         assert await query(peer) == (ResponseCode.SUCCESS, offset)
 
 
+async def commit(peer: Peer, offset: int, done: str | None = None) -> None:
+    header = UpdateConsumerOffsetHeader(
+        consumer_group="G", topic="T", queue_id=0, commit_offset=offset, eruca_done=done
+    )
+    await peer.expect(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+async def ask_done(peer: Peer) -> str | None:
+    header = QueryConsumerOffsetHeader(consumer_group="G", topic="T", queue_id=0)
+    return ((await peer.expect(RequestCode.QUERY_CONSUMER_OFFSET, header)).ext or {}).get("erucaDone")
+
+
+async def test_what_is_done_behind_an_offset_belongs_to_this_offset(broker: Broker, peer: Peer) -> None:
+    for _ in range(9):
+        await peer.send("T")
+    await commit(peer, 2, "1-2,4")
+    assert await ask_done(peer) == "1-2,4"
+    # Only what exists is done: this queue ends at 9.
+    await commit(peer, 3, "2-20,30")
+    assert await ask_done(peer) == "2-5"
+    # Whatever sets another offset removes it: a commit, also an old client's, a reset, a deleted group.
+    await commit(peer, 3)
+    assert await ask_done(peer) is None
+    await commit(peer, 3, "2")
+    broker.offsets.put("G", "T", 0, 1)
+    assert await ask_done(peer) is None
+    await commit(peer, 3, "2")
+    broker.offsets.remove_group("G")
+    await commit(peer, 3)
+    assert await ask_done(peer) is None
+
+
+async def test_what_is_not_done_behind_an_offset_is_refused(broker: Broker, peer: Peer) -> None:
+    await peer.send("T")
+    await commit(peer, 0, "0")
+    header = UpdateConsumerOffsetHeader(consumer_group="G", topic="T", queue_id=0, commit_offset=1, eruca_done="4,3")
+    assert "is not a range" in str(await peer.refused(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+    assert (await query(peer), await ask_done(peer)) == ((ResponseCode.SUCCESS, 0), "0")
+
+
+async def test_the_room_for_what_is_done_is_bounded(broker: Broker, peer: Peer) -> None:
+    await peer.send("T")
+    await commit(peer, 0)
+    size = broker.offsets._bytes
+    broker.live.change(table_bytes_max=size + 3)
+    await commit(peer, 0, "1,2")
+    assert broker.offsets.get_done("G", "T", 0, 9) == "1,2"
+    assert broker.offsets._bytes == size + 3
+    # The offset counts all the same; after a crash these messages are delivered again.
+    await commit(peer, 1, "1,2,3")
+    assert (broker.offsets.get("G", "T", 0), broker.offsets.get_done("G", "T", 0, 9)) == (1, "")
+    assert broker.offsets._bytes == size
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "switched_on", "code"),
     [

@@ -127,8 +127,9 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS)
-def test_two_members_never_hold_the_same_queue(steps: list[tuple[str, str, int]]) -> None:
+@given(STEPS, st.sampled_from([None, 10_000, 20_000]))
+def test_two_members_never_hold_the_same_queue(steps: list[tuple[str, str, int]], live_ms: int | None) -> None:
+    """Members of both kinds: `a` may ask for shorter locks, the others do not."""
     locks, clock = make_locks()
     believed: dict[tuple[str, int], int] = {}  # which client holds what, and until when it may rely on it
     for what, client, number in steps:
@@ -137,11 +138,30 @@ def test_two_members_never_hold_the_same_queue(steps: list[tuple[str, str, int]]
         elif what == "unlock":
             locks.unlock("G", client, [queue(number)])
             believed.pop((client, number), None)
-        elif locks.lock("G", client, [queue(number)]):
-            believed[client, number] = clock.now_ms() + LIVE_MS
+        elif locks.lock("G", client, [queue(number)], live_ms if client == "a" else None):
+            believed[client, number] = clock.now_ms() + ((live_ms if client == "a" else None) or LIVE_MS)
         for each in range(4):
             holders = [name for (name, held), until in believed.items() if held == each and until >= clock.now_ms()]
             assert len(holders) <= 1
+
+
+async def test_a_client_that_renews_often_may_ask_for_a_shorter_lock(broker: Broker, peer: Peer) -> None:
+    """A crash then frees its queues sooner; no lock is longer than all others, or so short that it is lost at once."""
+
+    async def lock(client_id: str, number: int, live_ms: int | None) -> int | None:
+        body = LockBody(client_id=client_id, consumer_group="G", eruca_lock_ms=live_ms, mq_set=[queue(number)])
+        answer = (await peer.expect(RequestCode.LOCK_BATCH_MQ, None, body)).body
+        if answer.locked:
+            lock = broker.locks._groups["G"][queue(number)]
+            left_s = lock.ends_at - broker.clock.monotonic()
+            assert left_s <= (live_ms or 60_000) / 1000 or live_ms == 1
+        return answer.eruca_lock_ms if answer.locked else -1
+
+    assert await lock("a", 0, 10_000) == 10_000
+    assert await lock("b", 0, 10_000) == -1
+    assert await lock("a", 1, 1) == 1000
+    assert await lock("a", 2, 2**62) == 60_000
+    assert await lock("a", 3, None) is None
 
 
 async def test_clients_lock_and_unlock(broker: Broker, peer: Peer) -> None:

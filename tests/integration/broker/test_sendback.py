@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from eruca._broker.app import Broker
@@ -19,6 +21,7 @@ from tests.integration.broker.peer import Peer
 RETRY = "%RETRY%workers"
 DEAD = "%DLQ%workers"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+TIMER = "rmq_sys_wheel_timer"
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 
 
@@ -84,6 +87,52 @@ async def test_the_consumer_may_choose_the_level(peer: Peer, asked: int, stored_
     await peer.expect(BACK, give_back(await send(peer), asked))
     (copy,) = stored(peer.broker, SCHEDULE, stored_level - 1)
     assert copy.get_property("DELAY") == str(stored_level)
+
+
+def delayed(message: Record, delay_ms: int, times_max: int | None = None) -> SendBackHeader:
+    header = give_back(message, 2, times_max)
+    header.eruca_delay_ms = delay_ms
+    return header
+
+
+async def test_the_consumer_may_choose_any_delay(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    clock = VirtualClock()
+    peer = make_peer(await make_broker(clock=clock, schedule_interval_ms=5))
+    message = await send(peer)
+    await peer.expect(BACK, delayed(message, 2500))
+    (copy,) = stored(peer.broker, TIMER)
+    assert stored(peer.broker, SCHEDULE, 1) == []
+    assert copy.get_property("TIMER_OUT_MS") == str(clock.now_ms() + 2500)
+    assert (copy.get_property("DELAY"), copy.get_property("REAL_TOPIC"), copy.reconsume_times) == ("0", RETRY, 1)
+    clock.advance(2600)
+    (again,) = await pull(peer, RETRY)
+    assert (again.body, again.reconsume_times, again.get_property("RETRY_TOPIC")) == (b"work", 1, "Orders")
+    # Once more, and then as a dead letter: what the timer has added to the message does not get in the way.
+    await peer.expect(BACK, delayed(again, 100))
+    clock.advance(1200)
+    (third,) = await pull(peer, RETRY, offset=1)
+    assert third.reconsume_times == 2
+    await peer.expect(BACK, delayed(third, 100, times_max=2))
+    assert [dead.body for dead in stored(peer.broker, DEAD)] == [b"work"]
+
+
+@pytest.mark.parametrize(
+    ("options", "delay_ms"), [({"timer_enabled": False}, 2500), ({"delay_levels": "0s 0s 0s"}, 2500), ({}, 0), ({}, -1)]
+)
+async def test_where_no_timer_runs_the_level_counts(
+    make_broker: MakeBroker, make_peer: MakePeer, options: dict[str, Any], delay_ms: int
+) -> None:
+    peer = make_peer(await make_broker(**options))
+    await peer.expect(BACK, delayed(await send(peer), delay_ms))
+    assert [copy.get_property("DELAY") for copy in stored(peer.broker, SCHEDULE, 1)] == ["2"]
+
+
+async def test_a_delay_is_at_most_what_the_timer_keeps(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    clock = VirtualClock()
+    peer = make_peer(await make_broker(clock=clock, timer_delay_seconds_max=60))
+    await peer.expect(BACK, delayed(await send(peer), 2**63 - 1))
+    (copy,) = stored(peer.broker, TIMER)
+    assert copy.get_property("TIMER_OUT_MS") == str(clock.now_ms() + 60_000)
 
 
 async def test_below_zero_goes_to_the_dead_letters_at_once(peer: Peer) -> None:

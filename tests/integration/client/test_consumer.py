@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from eruca import (
 )
 from eruca._broker.app import Broker
 from eruca._client.group.inbox import Inbox
+from eruca._client.group.offsets import Progress
 from eruca._client.group.pausing import Pauses
 from eruca._client.session.session import _SESSIONS
 from eruca._ground.backoff import Backoff
@@ -105,10 +106,10 @@ async def test_what_the_broker_keeps_is_not_told_again(
         assert consumer._member.membership is not None
         write = consumer._member.membership.offsets.write
 
-        async def count(offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
+        async def count(positions: Mapping[MessageQueue, Progress], *, wait: bool = False) -> None:
             nonlocal rounds
             rounds += 1
-            await write(offsets, wait=wait)
+            await write(positions, wait=wait)
 
         monkeypatch.setattr(consumer._member.membership.offsets, "write", count)
         await wait_until(lambda: rounds > 5)

@@ -55,6 +55,16 @@ async def test_revoked_queues_are_committed_after_the_listener(
     assert broker.offsets.get("billing", "orders", 0) == 1
 
 
+async def test_the_queues_of_a_member_that_crashes_are_free_after_ten_seconds(
+    nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer
+) -> None:
+    broker = await start_broker()
+    await create_topic(await make_producer(nameserver.address), "orders", 1)
+    async with Consumer(nameserver.address, group="billing", subscribe="orders", rebalance=Rebalance(exclusive=True)):
+        left = [lock.ends_at - broker.clock.monotonic() for lock in broker.locks._groups["billing"].values()]
+    assert left and all(seconds <= 10.0 for seconds in left)
+
+
 @pytest.mark.parametrize("polls", [False, True])
 async def test_the_listener_returns_before_the_first_message(
     nameserver: NameServer, start_broker: StartBroker, make_producer: MakeProducer, polls: bool

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from eruca import ClientOptions, Flow, Message, MessageQueue, PullConsumer, Rebalance, Sql
+from eruca._client.group.offsets import Progress
 from eruca._client.group.subscriptions import make_subscription
 from eruca._client.pull.holdings import Holdings
 from eruca._client.session.session import _SESSIONS
@@ -334,7 +335,7 @@ class SlowOffsets:
     group = "billing"
 
     def __init__(self) -> None:
-        self.kept: dict[MessageQueue, int] = {}
+        self.kept: dict[MessageQueue, Progress] = {}
         self.asked = asyncio.Event()
         self.gate = asyncio.Event()
 
@@ -344,13 +345,13 @@ class SlowOffsets:
     async def close(self) -> None:
         """Nothing to do."""
 
-    async def read(self, queue: MessageQueue) -> int | None:
+    async def read(self, queue: MessageQueue) -> Progress | None:
         return self.kept.get(queue)
 
-    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
+    async def write(self, positions: Mapping[MessageQueue, Progress], *, wait: bool = False) -> None:
         self.asked.set()
         await self.gate.wait()
-        self.kept.update(offsets)
+        self.kept.update(positions)
 
 
 async def test_a_commit_that_closing_interrupts_is_made_up_for() -> None:
@@ -369,7 +370,7 @@ async def test_a_commit_that_closing_interrupts_is_made_up_for() -> None:
     assert offsets.kept == {}
     offsets.gate.set()
     await holdings.commit_handed_out()
-    assert offsets.kept == {QUEUE: 5}
+    assert offsets.kept == {QUEUE: Progress(5)}
 
 
 # -- when brokers come and go --------------------------------------------------------------------------------------

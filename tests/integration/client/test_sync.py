@@ -185,7 +185,7 @@ def test_errors_are_those_of_the_async_client(producer: sync.Producer, broker: E
     with pytest.raises(MessageIllegal):
         producer.send(topic, b"")
     with pytest.raises(TypeError):
-        producer.send(topic, "text")
+        producer.send(topic, "text")  # type: ignore[arg-type]
     with pytest.raises(SendFailed):
         producer.send(topic, b"x", queue=MessageQueue("nobody", 0, topic), timeout=timedelta(seconds=0.2))
     with pytest.raises(ConfigError):
@@ -473,7 +473,7 @@ def test_single_messages_of_a_batch(producer: sync.Producer, broker: EmbeddedBro
         seen.extend([(message.body, message.delivery) for message in messages])
         if messages[0].delivery > 1:
             return
-        messages[0].retry()
+        messages[0].retry(delay=0.01)
         messages[1].bury()
         for message in messages[2:4]:
             message.ack()

@@ -77,6 +77,8 @@ async def test_typed_bodies() -> None:
         ({"retry": Retry(max_deliveries=2)}, 2, Outcome.LATER, Delivered(Outcome.DEAD)),
         ({}, 1, RetryLater(delay_level=5), Delivered(Outcome.LATER, timedelta(minutes=1))),
         ({}, 1, RetryLater(delay_level=-1), Delivered(Outcome.DEAD)),
+        ({}, 1, RetryLater(delay=2.5), Delivered(Outcome.LATER, timedelta(seconds=2.5))),
+        ({"retry": Retry(backoff=[1, 2.5])}, 5, Outcome.LATER, Delivered(Outcome.LATER, timedelta(seconds=2.5))),
         ({}, 1, Outcome.DEAD, Delivered(Outcome.DEAD)),
         ({"broadcast": True}, 1, Outcome.LATER, Delivered(Outcome.LATER)),
     ],

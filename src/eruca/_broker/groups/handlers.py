@@ -21,7 +21,7 @@ from eruca._store.messagestore import MessageStore
 from eruca._store.queues.consumequeue import ConsumeQueue
 from eruca._wire.bodies import CheckClientBody, ConsumerData, HeartbeatData, ProducerData
 from eruca._wire.codes import RequestCode, ResponseCode
-from eruca._wire.headers import EmptyHeader, OffsetAnswerHeader, TimestampAnswerHeader
+from eruca._wire.headers import CommittedOffsetHeader, EmptyHeader, OffsetAnswerHeader, TimestampAnswerHeader
 from eruca._wire.names import check_group, check_label
 from eruca.errors import InvalidName, RequestRefused, TableFull
 
@@ -155,10 +155,12 @@ class ClientHandlers:
         header = request.header
         offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
         if offset >= 0:
-            return Reply(OffsetAnswerHeader(offset=offset))
+            end = self._store.queues.find_end(header.topic, header.queue_id)
+            done = self._offsets.get_done(header.consumer_group, header.topic, header.queue_id, end)
+            return Reply(CommittedOffsetHeader(offset=offset, eruca_done=done or None))
         queue = self._queue(header.topic, header.queue_id)
         if queue is None or queue.min_offset <= 0:
-            return Reply(OffsetAnswerHeader(offset=0))
+            return Reply(CommittedOffsetHeader(offset=0))
         return Reply(
             EmptyHeader(),
             code=ResponseCode.QUERY_NOT_FOUND,
@@ -166,9 +168,11 @@ class ClientHandlers:
         )
 
     def update_offset(self, request: Request) -> Reply:
-        """Commit an offset."""
+        """Commit an offset, and which messages behind it are done."""
         header = request.header
-        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self._offsets.commit(
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset, header.eruca_done or ""
+        )
         return Reply(EmptyHeader())
 
     def search_offset(self, request: Request) -> Reply:

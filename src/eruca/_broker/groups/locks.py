@@ -1,7 +1,7 @@
 """Queue locks: which member of a group may consume a queue in order.
 
-A lock expires a minute after its last renewal, so that a dead member does not keep its queues forever. Decisions only:
-the clock is passed in and nothing is sent.
+A lock expires a minute after its last renewal, so that a dead member does not keep its queues forever. A client that
+renews its locks more often may ask for a shorter time. Decisions only: the clock is passed in and nothing is sent.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from eruca._wire.names import check_group, check_label
 
 log = logging.getLogger(__name__)
 
+# Shorter locks would be lost in the pauses of any process.
+_LIVE_MS_MIN = 1000
+
 
 @dataclass(slots=True)
 class _Lock:
@@ -37,7 +40,7 @@ class QueueLocks:
     def __init__(self, clock: Clock, options: LiveOptions) -> None:
         self._clock = clock
         self._options = options
-        self._live_s = options.now.lock_live_ms / 1000
+        self._live_ms = options.now.lock_live_ms
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._count = 0
         self._reporter = Reporter(log)
@@ -46,9 +49,16 @@ class QueueLocks:
     def __len__(self) -> int:
         return self._count
 
-    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    def choose_live_ms(self, wanted: int) -> int:
+        """Return how long locks last for a client that asks for a time: at most as long as all others."""
+        return max(_LIVE_MS_MIN, min(wanted, self._live_ms))
+
+    def lock(
+        self, group: str, client_id: str, queues: Iterable[MessageQueue], live_ms: int | None = None
+    ) -> list[MessageQueue]:
         """Lock queues for a client, or renew its locks; return the queues it holds now."""
         now = self._clock.monotonic()
+        ends_at = now + (self._live_ms if live_ms is None else live_ms) / 1000
         locks = self._groups.setdefault(group, {})
         held: list[MessageQueue] = []
         for queue in dict.fromkeys(queues):
@@ -57,9 +67,9 @@ class QueueLocks:
                 if not self._has_room(group, len(locks)):
                     break
                 self._count += 1
-                locks[queue] = _Lock(client_id, now + self._live_s)
+                locks[queue] = _Lock(client_id, ends_at)
             elif lock.client_id == client_id:
-                lock.ends_at = now + self._live_s
+                lock.ends_at = ends_at
             elif now > lock.ends_at:
                 log.info(
                     "group %s: %s takes over queue %d of %s because %s did not renew its lock",
@@ -69,7 +79,7 @@ class QueueLocks:
                     queue.topic,
                     lock.client_id,
                 )
-                locks[queue] = _Lock(client_id, now + self._live_s)
+                locks[queue] = _Lock(client_id, ends_at)
             else:
                 continue
             held.append(queue)
@@ -142,7 +152,9 @@ class LockHandlers:
     def lock(self, request: Request) -> Reply:
         """Lock queues for a member of a group."""
         body = _body_of(request)
-        return Reply(body=LockedBody(locked=self._locks.lock(body.consumer_group, body.client_id, body.mq_set)))
+        live_ms = None if body.eruca_lock_ms is None else self._locks.choose_live_ms(body.eruca_lock_ms)
+        locked = self._locks.lock(body.consumer_group, body.client_id, body.mq_set, live_ms)
+        return Reply(body=LockedBody(eruca_lock_ms=live_ms, locked=locked))
 
     def unlock(self, request: Request) -> Reply:
         """Release queues."""

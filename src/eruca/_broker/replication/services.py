@@ -34,11 +34,7 @@ class Services:
 
     def bound_offsets(self) -> int:
         """Move offsets beyond the end of their queue back to it; return how many there were."""
-        return self._offsets.bound(self._find_end)
-
-    def _find_end(self, topic: str, queue_id: int) -> int:
-        queue = self._store.queues.get(topic, queue_id)
-        return 0 if queue is None else queue.max_offset
+        return self._offsets.bound(self._store.queues.find_end)
 
     def prepare_to_lead(self, known_until: int) -> None:
         """Add every topic with messages after a position: the last ones may have arrived without their settings."""
@@ -60,6 +56,7 @@ class Services:
     async def follow(self) -> None:
         """Prepare for copying the tables of a master."""
         await self._once.follow()
+        self._offsets.forget_done()
         await self._schedule.start()
         await self._timing.forget()
 

@@ -42,6 +42,10 @@ class DelayLevels:
         """The level of the longest delay."""
         return len(self.delays_ms)
 
+    def find_ms(self, level: int) -> int:
+        """The delay of a level; a level above the highest counts as the highest."""
+        return self.delays_ms[min(level, self.highest) - 1]
+
     def map(self, message: Record, level: int) -> None:
         """Redirect a message to the delay topic; a level above the highest counts as the highest."""
         level = min(level, self.highest)

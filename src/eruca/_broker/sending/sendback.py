@@ -10,17 +10,18 @@ from eruca._broker.groups.groups import Groups
 from eruca._broker.options import LiveOptions
 from eruca._broker.refusals import FAQ, refuse
 from eruca._broker.replication.acknowledging import Acknowledgement
-from eruca._broker.sending.mapping import DelayLevels
+from eruca._broker.sending.mapping import DelayLevels, map_timer
 from eruca._broker.sending.stored import copy_message, find_message
 from eruca._broker.standing import Standing
 from eruca._broker.topics import Topics
+from eruca._ground.clock import Clock
 from eruca._net.handlers import HandlerTable, Reply, Request, Result
 from eruca._store.messagestore import MessageStore
 from eruca._wire.bodies import GroupConfig
 from eruca._wire.codes import VERSION_HONOURS_MAX_RECONSUME_TIMES, RequestCode, ResponseCode
 from eruca._wire.headers import SendBackHeader
 from eruca._wire.ids import encode_offset_id
-from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, WRITE
+from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, WRITE
 from eruca._wire.properties import (
     DELAY,
     ORIGIN_MESSAGE_ID,
@@ -34,8 +35,6 @@ from eruca._wire.record import Record
 from eruca._wire.sysflag import TOPIC_UNIT_SUBSCRIBED
 from eruca.errors import RequestRefused, StoreError
 
-# Clients from 3.4.9 on send their maximum number of attempts.
-
 
 @dataclass(eq=False)
 class SendBackHandlers:
@@ -43,6 +42,7 @@ class SendBackHandlers:
 
     _options: LiveOptions
     _standing: Standing
+    _clock: Clock
     _store: MessageStore
     _topics: Topics
     _groups: Groups
@@ -69,6 +69,7 @@ class SendBackHandlers:
         if found is None:
             refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         times_max = group.retry_max_times
+        # Clients from 3.4.9 on send their maximum number of attempts.
         if request.command.version >= VERSION_HONOURS_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
             times_max = header.max_reconsume_times
         copy = self._build(header, group, found, times_max)
@@ -98,7 +99,7 @@ class SendBackHandlers:
     # -- the copy ----------------------------------------------------------------------------------------------------
 
     def _build(self, header: SendBackHeader, group: GroupConfig, found: Record, times_max: int) -> Record:
-        """Build the copy to store: in the dead letter topic, or in the delay topic on its way to the retry topic."""
+        """Build the copy to store: for the dead letters, or for the retry topic, which it reaches after a delay."""
         properties = parse_properties(found.properties)
         if found.topic.startswith(RETRY_PREFIX):
             properties.setdefault(RETRY_TOPIC, found.topic)
@@ -109,7 +110,8 @@ class SendBackHandlers:
         properties[WAIT] = "false"
         is_dead = found.reconsume_times >= times_max or header.delay_level < 0
         level = 0 if is_dead else header.delay_level or RETRY_LEVEL_FIRST + found.reconsume_times
-        properties[DELAY] = str(level)
+        delay_ms = self._find_delay_ms(header, level)
+        properties[DELAY] = "0" if delay_ms else str(level)
         if is_dead:
             self._topics.dead_letter_topic(header.group)
             topic, queue_id = DLQ_PREFIX + header.group, 0
@@ -117,9 +119,21 @@ class SendBackHandlers:
             topic, queue_id = RETRY_PREFIX + header.group, random.randrange(group.retry_queue_nums)
         copy = copy_message(found, topic, queue_id, encode_properties(properties))
         copy.reconsume_times += 1
-        if level:
+        if delay_ms:
+            self._topics.create_internal(TIMER_TOPIC, 1)
+            map_timer(copy, self._clock.now_ms() + delay_ms)
+        elif level:
             self._delays.map(copy, level)
         return copy
+
+    def _find_delay_ms(self, header: SendBackHeader, level: int) -> int:
+        """Return the exact delay that a consumer wants, if the timer can keep it; 0 if the delay level counts."""
+        options = self._options.now
+        wanted = header.eruca_delay_ms or 0
+        # On a broker whose levels are all zero (for tests in a hurry), nothing waits.
+        if not level or wanted <= 0 or not options.timer_enabled or not self._delays.find_ms(level):
+            return 0
+        return min(wanted, options.timer_delay_seconds_max * 1000)
 
     def _append(self, copy: Record) -> None:
         try:
@@ -129,7 +143,7 @@ class SendBackHandlers:
 
     def _count(self, header: SendBackHeader, copy: Record) -> None:
         stats = self._stats
-        if copy.topic == SCHEDULE_TOPIC:
+        if copy.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             stats.on_put(copy.topic, 1, copy.size, copy.queue_id)
         stats.on_send_back(header.group, copy.get_property(RETRY_TOPIC) or copy.topic)
 

@@ -164,8 +164,7 @@ class CheckBackService:
 
         The next messages get those offsets, and would be skipped.
         """
-        queue = self._store.queues.get(topic, HALF_QUEUE)
-        end = 0 if queue is None else queue.max_offset
+        end = self._store.queues.find_end(topic, HALF_QUEUE)
         offset = self._offsets.get(PROGRESS_GROUP, topic, HALF_QUEUE)
         if offset > end:
             log.warning("%s was checked up to %d, but ends at %d", topic, offset, end)

@@ -10,7 +10,7 @@ from functools import partial
 from eruca._client.group.balance import Taken
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.locking import QueueLocks
-from eruca._client.group.offsets import OffsetStore
+from eruca._client.group.offsets import OffsetStore, Progress
 from eruca._client.group.settings import GroupSettings
 from eruca._client.group.starting import StartOffsets
 from eruca._client.session.session import Session
@@ -47,10 +47,12 @@ class Claims:
         # Those whose release was cut short by the end of the consumer.
         self._unreleased: set[MessageQueue] = set()
         # An ordered queue pauses while its lock is not confirmed, and goes on after that.
-        self._locks = QueueLocks(session, offsets.group, gives_up=not is_ordered)
         lock_s = to_seconds("Rebalance.lock_interval", settings.rebalance.lock_interval)
+        self._locks = QueueLocks(session, offsets.group, lock_s, gives_up=not is_ordered)
         self._renewing = Repeating(
-            "the renewal of locks", lambda: self._locks.renew_all(self._inboxes, lose), lambda: lock_s
+            "the renewal of locks",
+            lambda: self._locks.renew_all(self._inboxes, lose),
+            lambda: self._locks.find_pause(self._inboxes.values()),
         )
 
     def start(self) -> None:
@@ -58,8 +60,8 @@ class Claims:
         if self.is_locked:
             self._renewing.start()
 
-    async def claim(self, queue: MessageQueue, first_seen: frozenset[MessageQueue]) -> int | Taken:
-        """Lock a queue if necessary, and return the offset at which to begin, or why it cannot be taken now."""
+    async def claim(self, queue: MessageQueue, first_seen: frozenset[MessageQueue]) -> Progress | Taken:
+        """Lock a queue if necessary, and return where to begin, or why it cannot be taken now."""
         if queue in self._leaving:
             return Taken.HELD
         try:

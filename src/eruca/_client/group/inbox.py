@@ -10,6 +10,7 @@ from eruca._client.group.subscriptions import Subscription
 from eruca._client.message import Settle
 from eruca._core.processqueue import ProcessQueue
 from eruca._wire.bodies import MessageQueue, ProcessQueueInfo
+from eruca._wire.done import Ranges
 from eruca._wire.record import Record
 
 
@@ -56,6 +57,8 @@ class Inbox:
         # The broker that was asked last, and the one that answered last, if it has everything that was read.
         self.asked = ""
         self.source = ""
+        # The broker that said which messages are done already, and how often connections to it had been lost by then.
+        self._done_at: tuple[str, int] | None = None
         # The last refusal that was logged; cleared when a pull works again.
         self.trouble = ""
         self.task: asyncio.Task[None] | None = None
@@ -79,6 +82,23 @@ class Inbox:
         found = self.process.commit_offset
         return self._first_offset if found is None else found
 
+    def expect_done(self, ranges: Ranges, source: tuple[str, int] | None) -> None:
+        """Take messages for done that the last owner of the queue has finished, as long as they come from `source`."""
+        self.process.expect_done(ranges)
+        self._done_at = source
+
+    def check_done(self, source: tuple[str, int]) -> None:
+        """Expect nothing to be done unless messages still come from the same broker, over an unbroken connection.
+
+        Another one, or one that has restarted, may have other messages at these offsets.
+        """
+        if source != self._done_at:
+            self.forget_done()
+
+    def forget_done(self) -> None:
+        """Expect nothing to be done: what arrives may be other messages. They are at worst delivered again."""
+        self.process.expect_done(())
+
     def finish(self, offset: int) -> bool:
         """Mark a message as done; False when it is no longer here."""
         done = self.process.finish(offset)
@@ -100,6 +120,7 @@ class Inbox:
             # New messages get offsets that were used before, and must not be mistaken for the old messages.
             self.process = ProcessQueue()
             self._first_offset = offset
+        self.forget_done()
         self.process.skip_to(offset)
         self.next_offset = offset
 

@@ -9,18 +9,28 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from eruca._client.session.session import Session
 from eruca._ground.smallfiles import make_directories, open_private, rename_file, replace_file
 from eruca._wire.bodies import MessageQueue, ResetOffsetBody, decode_reset_offsets, encode_reset_offsets
+from eruca._wire.done import Ranges, decode_done, encode_done
 from eruca.errors import ConfigError, ErucaError, StoreIOError
 
 log = logging.getLogger(__name__)
 
 
+class Progress(NamedTuple):
+    """How far a group is in a queue: an offset, and the messages behind it that are done."""
+
+    offset: int
+    done: Ranges = ()
+    # Where the messages that are done were stored: the broker, and how often connections to it had been lost.
+    source: tuple[str, int] | None = None
+
+
 class OffsetStore(Protocol):
-    """Keeps one offset per queue."""
+    """Keeps the progress of a group in each queue."""
 
     # The group the offsets belong to.
     group: str
@@ -28,13 +38,13 @@ class OffsetStore(Protocol):
     async def open(self) -> None:
         """Make ready."""
 
-    async def read(self, queue: MessageQueue) -> int | None:
-        """Return the offset kept for a queue; None if there is none. Raises ErucaError when it cannot be read now."""
+    async def read(self, queue: MessageQueue) -> Progress | None:
+        """Return what is kept for a queue; None if there is nothing. Raises ErucaError when it cannot be read now."""
 
-    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
-        """Keep offsets; with `wait` they are kept when this returns. Raises ErucaError.
+    async def write(self, positions: Mapping[MessageQueue, Progress], *, wait: bool = False) -> None:
+        """Keep positions; with `wait` they are kept when this returns. Raises ErucaError.
 
-        Without `wait` this is called repeatedly with the newest offsets, so offsets that could not be kept are retried.
+        Without `wait` this is called repeatedly with the newest ones, so those that could not be kept are retried.
         """
 
     async def close(self) -> None:
@@ -50,8 +60,8 @@ class BrokerOffsets:
         # Writes to a broker are sequential: a multi-threaded broker could apply a newer one before an older one.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._writes: set[asyncio.Task[None]] = set()
-        # The offsets a broker has acknowledged, and its address: a restarted master does not know what its slaves keep.
-        self._kept: dict[MessageQueue, tuple[str | None, int]] = {}
+        # What a broker has acknowledged, and its address: a restarted master does not know what its slaves keep.
+        self._kept: dict[MessageQueue, tuple[str | None, Progress]] = {}
 
     async def open(self) -> None:
         """Do nothing."""
@@ -61,25 +71,28 @@ class BrokerOffsets:
         if self._writes:
             await asyncio.wait(self._writes)
 
-    async def read(self, queue: MessageQueue) -> int | None:
+    async def read(self, queue: MessageQueue) -> Progress | None:
         """Ask the broker. A 0 is checked twice: for young queues it may mean that there is no offset."""
         calls, address = self._session.calls, self._address_of(queue)
         self._kept.pop(queue, None)  # others may have committed since
-        offset = await calls.read_offset(address, self.group, queue)
-        if offset == 0 and not await calls.has_offset(address, self.group, queue):
+        source = (address, self._session.count_losses(address))
+        found = await calls.read_progress(address, self.group, queue)
+        if found is None:
             return None
-        return offset
+        if found.offset == 0 and not await calls.has_offset(address, self.group, queue):
+            return None
+        return Progress(found.offset, decode_done(found.offset, found.eruca_done or ""), source)
 
-    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
-        """Send offsets to the brokers; an unreachable broker does not prevent writes to the others.
+    async def write(self, positions: Mapping[MessageQueue, Progress], *, wait: bool = False) -> None:
+        """Send positions to the brokers; an unreachable broker does not prevent writes to the others.
 
-        Without `wait`, a broker only gets offsets it has not acknowledged, and only when no other write to it is in
+        Without `wait`, a broker only gets positions it has not acknowledged, and only when no other write to it is in
         progress: the next call sends them then.
         """
-        by_broker: defaultdict[str, dict[MessageQueue, int]] = defaultdict(dict)
-        for queue, offset in offsets.items():
-            if wait or not (self._turns[queue.broker_name].locked() or self._is_kept(queue, offset)):
-                by_broker[queue.broker_name][queue] = offset
+        by_broker: defaultdict[str, dict[MessageQueue, Progress]] = defaultdict(dict)
+        for queue, position in positions.items():
+            if wait or not (self._turns[queue.broker_name].locked() or self._is_kept(queue, position)):
+                by_broker[queue.broker_name][queue] = position
         if not by_broker:
             return
         # When the caller is cancelled, the write continues, so that the next one still knows when it is over.
@@ -89,8 +102,8 @@ class BrokerOffsets:
         if wait:
             await asyncio.shield(task)
 
-    def _is_kept(self, queue: MessageQueue, offset: int) -> bool:
-        return self._kept.get(queue) == (self._session.routes.find_address(queue.broker_name), offset)
+    def _is_kept(self, queue: MessageQueue, position: Progress) -> bool:
+        return self._kept.get(queue) == (self._session.routes.find_address(queue.broker_name), position)
 
     def _end_write(self, task: asyncio.Task[None]) -> None:
         self._writes.discard(task)
@@ -98,29 +111,30 @@ class BrokerOffsets:
         if error is not None and not isinstance(error, ErucaError):  # those are reported queue by queue
             log.error("not all offsets of group %s could be committed", self.group, exc_info=error)
 
-    async def _write_all(self, by_broker: Mapping[str, dict[MessageQueue, int]]) -> None:
+    async def _write_all(self, by_broker: Mapping[str, dict[MessageQueue, Progress]]) -> None:
         # Concurrently: one after the other, brokers that do not answer would delay the close of a consumer for minutes.
-        work = [self._write_to(broker, offsets) for broker, offsets in by_broker.items()]
+        work = [self._write_to(broker, positions) for broker, positions in by_broker.items()]
         failures = [error for errors in await asyncio.gather(*work) for error in errors]
         if failures:
             raise failures[-1]
 
-    async def _write_to(self, broker: str, offsets: dict[MessageQueue, int]) -> list[ErucaError]:
+    async def _write_to(self, broker: str, positions: dict[MessageQueue, Progress]) -> list[ErucaError]:
         async with self._turns[broker]:
-            answers = await asyncio.gather(*[self._write(queue, offset) for queue, offset in offsets.items()])
+            answers = await asyncio.gather(*[self._write(queue, position) for queue, position in positions.items()])
         return [error for error in answers if error is not None]
 
-    async def _write(self, queue: MessageQueue, offset: int) -> ErucaError | None:
+    async def _write(self, queue: MessageQueue, position: Progress) -> ErucaError | None:
         # Until the broker has answered, the offset it keeps is unknown.
         self._kept.pop(queue, None)
         address = queue.broker_name
         try:
             address = self._address_of(queue)
-            await self._session.calls.write_offset(address, self.group, queue, offset, wait=True)
+            done = encode_done(position.offset, position.done)
+            await self._session.calls.write_offset(address, self.group, queue, position.offset, done=done, wait=True)
         except ErucaError as error:
             self._session.outages.report(log, address, error, "%s: offset not committed now: %s", queue, error)
             return error
-        self._kept[queue] = (address, offset)
+        self._kept[queue] = (address, position)
         return None
 
     def _address_of(self, queue: MessageQueue) -> str:
@@ -167,12 +181,14 @@ class LocalOffsets:
                 log.warning("%s cannot be read, trying its backup: %s", path, error)
         return {}
 
-    async def read(self, queue: MessageQueue) -> int | None:
+    async def read(self, queue: MessageQueue) -> Progress | None:
         """Return the offset in the file."""
-        return self._offsets.get(queue)
+        offset = self._offsets.get(queue)
+        return None if offset is None else Progress(offset)
 
-    async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = False) -> None:
-        """Write the file if anything has changed."""
+    async def write(self, positions: Mapping[MessageQueue, Progress], *, wait: bool = False) -> None:
+        """Write the offsets to the file if any has changed. The file, which is Java's, has no place for more."""
+        offsets = {queue: position.offset for queue, position in positions.items()}
         # When the caller is cancelled, the write continues: its thread cannot be stopped. The next write, and the next
         # process that opens the file, must not run at the same time.
         task = asyncio.get_running_loop().create_task(self._write(offsets))

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from eruca._client.group.inbox import Inbox, LastRead
+from eruca._client.group.offsets import Progress
 from eruca._client.group.settings import Flow
 from eruca._client.group.subscriptions import TAG, Subscription
 from eruca._client.session.calls import Calls, Pulled, PullStatus
@@ -50,7 +51,7 @@ class Puller:
         *,
         flags: int = 0,
         has_room: Callable[[], bool] | None = None,
-        find_kept: Callable[[MessageQueue], Awaitable[int | None]] | None = None,
+        find_kept: Callable[[MessageQueue], Awaitable[Progress | None]] | None = None,
     ) -> None:
         self._session = session
         self._group = group
@@ -81,6 +82,8 @@ class Puller:
         fruitless, outages = 0, self._session.outages
         while inbox.is_ours():
             if inbox.paused or self._is_full(inbox):
+                if inbox.paused:
+                    inbox.forget_done()  # much may happen to the log meanwhile
                 inbox.changed.clear()
                 await inbox.changed.wait()
                 continue
@@ -136,6 +139,10 @@ class Puller:
             await self._go_back(inbox, inbox.asked)
             inbox.epoch = pulled.epoch
             return False
+        if inbox.process.expects_done:
+            if inbox.epoch not in (-1, pulled.epoch):
+                inbox.forget_done()
+            inbox.check_done((inbox.asked, self._session.count_losses(inbox.asked)))
         inbox.epoch = max(inbox.epoch, pulled.epoch)
         # Only a broker that has everything that was read may get offsets for it.
         inbox.source = inbox.asked if pulled.max_offset >= inbox.next_offset else ""
@@ -148,13 +155,20 @@ class Puller:
         same offsets to other messages, which a client that just continued would never see. The group offsets of a slave
         are never beyond its log, so only what was not committed, or not replicated to it, is read twice.
         """
+        inbox.forget_done()
         if self._find_kept is None or await self._has_last(inbox, address):
             return
         kept = await self._find_kept(inbox.queue)
-        if kept is not None and kept < inbox.next_offset:
-            offset = inbox.next_offset
-            log.warning("the master of %s is %s now: continuing at %d, not at %d", inbox.queue, address, kept, offset)
-            inbox.move(kept)
+        if kept is not None and kept.offset < inbox.next_offset:
+            log.warning(
+                "the master of %s is %s now: continuing at %d, not at %d",
+                inbox.queue,
+                address,
+                kept.offset,
+                inbox.next_offset,
+            )
+            inbox.move(kept.offset)
+            inbox.expect_done(kept.done, kept.source)
 
     async def _has_last(self, inbox: Inbox, address: str) -> bool:
         """Return whether a broker has the last message that was read: then its log is the same up to there."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from datetime import timedelta
+from collections.abc import Sequence
 
 from eruca._client.group.replying import Replies
-from eruca._client.produce.outgoing import DELAY_LEVELS_MS
+from eruca._client.later import LATER, Later, choose_later, find_delay
 from eruca._client.produce.sending import Parcel, Sender
 from eruca._client.session.routes import Route
 from eruca._client.session.session import Session
+from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.headers import SendBackHeader
 from eruca._wire.ids import encode_offset_id
@@ -41,9 +42,10 @@ _TIMEOUT_MS = 5000
 class Redelivery:
     """Sends messages of one group back to the broker."""
 
-    def __init__(self, session: Session, group: str, max_deliveries: int) -> None:
+    def __init__(self, session: Session, group: str, max_deliveries: int, *, backoff: Sequence[Duration] = ()) -> None:
         self.session = session
         self._group = group
+        self._backoff = backoff
         # As the protocol counts: deliveries after the first.
         self._retries_max = max_deliveries - 1
         self._sender = Sender(session, INNER_PRODUCER_GROUP)
@@ -63,38 +65,41 @@ class Redelivery:
         """Send no more replies: the consumer leaves its session."""
         self._is_closed = True
 
-    async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
-        """Have a message delivered again after a delay level: 0 is the broker's choice, below 0 makes it a dead letter.
+    async def send_back(self, record: Record, queue: MessageQueue, later: Later = LATER) -> None:
+        """Have a message delivered again later, or make it a dead letter.
 
         The broker that has the message copies it; if that fails, the client sends a copy itself. Raises ErucaError when
         both fail.
         """
+        delivery = record.reconsume_times + 1
+        later = choose_later(later, delivery, self._backoff)
         try:
-            await self._ask_broker(record, queue, level)
+            await self._ask_broker(record, queue, later)
         except ErucaError as error:
             log.warning("message %s could not be sent back, sending a copy instead: %s", _name(record), error)
-            times = self._retries_max if level < 0 else record.reconsume_times + 1
-            await self.send_again(record, times, delay_level=level or RETRY_LEVEL_FIRST + record.reconsume_times)
-        if level < 0 or record.reconsume_times >= self._retries_max:
-            self._log_burial(record, record.reconsume_times + 1)
-        else:
-            level, delay = find_delay(record, level)
-            what = _describe(record, record.reconsume_times + 1)
-            log.info("%s is not done: again in %.0f s (delay level %d by default)", what, delay.total_seconds(), level)
+            times = self._retries_max if later.level < 0 else delivery
+            await self.send_again(record, times, delay_level=later.level or RETRY_LEVEL_FIRST + record.reconsume_times)
+        if later.level < 0 or record.reconsume_times >= self._retries_max:
+            self._log_burial(record, delivery)
+            return
+        level, delay = find_delay(later, delivery)
+        known = "" if later.delay_ms else f" (delay level {level} by default)"
+        log.info("%s is not done: again in %g s%s", _describe(record, delivery), delay.total_seconds(), known)
 
     def _log_burial(self, record: Record, delivery: int) -> None:
         log.warning("%s becomes a dead letter in %s", _describe(record, delivery), DLQ_PREFIX + self._group)
 
-    async def _ask_broker(self, record: Record, queue: MessageQueue, level: int) -> None:
+    async def _ask_broker(self, record: Record, queue: MessageQueue, later: Later) -> None:
         address = self.session.routes.require_address(queue.broker_name)
         header = SendBackHeader(
             offset=record.position,
             group=self._group,
-            delay_level=level,
+            delay_level=later.level,
             origin_message_id=_name(record),
             origin_topic=record.topic,
             unit_mode=False,
             max_reconsume_times=self._retries_max,
+            eruca_delay_ms=later.delay_ms or None,
         )
         await self.session.calls.send_back(address, header, _TIMEOUT_MS)
 
@@ -129,11 +134,11 @@ class Redelivery:
         await self.send_again(record, self._retries_max)
         self._log_burial(record, delivery)
 
-    async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
+    async def send_back_stubbornly(self, record: Record, queue: MessageQueue, later: Later, pause_s: float) -> None:
         """Send a message back, retrying until it works: until then it is not done and holds its place in the queue."""
         while True:
             try:
-                await self.send_back(record, queue, level)
+                await self.send_back(record, queue, later)
             except ErucaError as error:
                 log.error("message %s cannot be sent back now, retrying: %s", _name(record), error)
             except Exception:
@@ -141,13 +146,6 @@ class Redelivery:
             else:
                 return
             await asyncio.sleep(pause_s)
-
-
-def find_delay(record: Record, level: int) -> tuple[int, timedelta]:
-    """Return the delay level of the next delivery, and its default time; 0 leaves the level to the broker."""
-    # A damaged or hostile record may contain any number of deliveries.
-    level = max(1, min(level or RETRY_LEVEL_FIRST + record.reconsume_times, len(DELAY_LEVELS_MS)))
-    return level, timedelta(milliseconds=DELAY_LEVELS_MS[level - 1])
 
 
 def _describe(record: Record, delivery: int) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from eruca._client.arguments import check_count
+from eruca._client.later import check_delay
 from eruca._core.allocation import Strategy, find_strategy
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import START_SECONDS_MAX
@@ -71,12 +72,19 @@ class Retry:
     max_deliveries: int | None = None
     # Concurrent handlers: after this time the message is delivered again, as after a failure.
     handler_timeout: Duration = 900.0
+    # Concurrent handlers: the delays before the second delivery, the third and so on; the last one is repeated. Empty:
+    # 10 s, 30 s, 1 min, ... 2 h. Eruca brokers keep any delay, others use the next longer delay level.
+    backoff: Sequence[Duration] = ()
     # Ordered handlers: the pause before the same message is tried again.
     suspend: Duration = 1.0
 
     def __post_init__(self) -> None:
         if self.max_deliveries is not None:
             check_count("Retry.max_deliveries", self.max_deliveries)
+        if not isinstance(self.backoff, list | tuple):
+            raise ConfigError(f"Retry.backoff={self.backoff!r}: expected a list of durations")
+        for delay in self.backoff:
+            check_delay("Retry.backoff", delay)
         to_seconds("Retry.handler_timeout", self.handler_timeout, at_least=_INTERVAL_S_MIN)
         least, most = _SUSPEND_S
         if to_seconds("Retry.suspend", self.suspend, at_least=least) > most:
@@ -91,8 +99,9 @@ class Rebalance:
     strategy: str | Strategy = "average"
     # How often a member checks its assignment. Brokers also notify members of changes at once.
     interval: Duration = 20.0
-    # Ordered handlers and exclusive queues: how often the locks of queues are renewed.
-    lock_interval: Duration = 20.0
+    # Ordered handlers and exclusive queues: how often the locks of queues are renewed. The queues of a member that
+    # crashed are free after three times as long, at least 10 s; with Java brokers after a minute.
+    lock_interval: Duration = 3.0
     # An async or plain function, called with (assigned, revoked). Revoked queues are committed after it returns.
     on_change: OnChange | None = None
     # A queue goes to another member only after its handlers have ended, `on_change` has returned, and it is committed.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from eruca._client.group.inbox import Inbox
 from eruca._client.group.redelivery import Redelivery
+from eruca._client.later import Later
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
 from eruca._ground.durations import Duration
@@ -31,9 +32,9 @@ class Settlement:
         if not self._inbox.dropped:
             self._inbox.finish(message.offset)
 
-    async def retry(self, message: Message, delay_level: int) -> None:
-        """Have a message delivered again later; a level below 0 makes it a dead letter. Raises ErucaError."""
-        check_retry(delay_level, in_order=self._in_order)
+    async def retry(self, message: Message, later: Later) -> None:
+        """Have a message delivered again later, or make it a dead letter. Raises ErucaError."""
+        check_retry(later, in_order=self._in_order)
         inbox, record = self._inbox, message.record
         if inbox.dropped or not inbox.process.is_open(message.offset):
             return
@@ -42,7 +43,7 @@ class Settlement:
         elif self._in_order:
             await self._redelivery.bury(record, message.delivery)
         else:
-            await self._redelivery.send_back(record, inbox.queue, delay_level)
+            await self._redelivery.send_back(record, inbox.queue, later)
         inbox.finish(message.offset)
 
     async def reply(
@@ -58,9 +59,9 @@ class Settlement:
         return await self._redelivery.replies.send(message, body, tags, keys, properties, timeout)
 
 
-def check_retry(delay_level: int, *, in_order: bool) -> None:
-    """Raise ConfigError if a single message cannot be retried; a level below 0 makes it a dead letter instead."""
-    if in_order and delay_level >= 0:
+def check_retry(later: Later, *, in_order: bool) -> None:
+    """Raise ConfigError if a single message cannot be retried; it may become a dead letter."""
+    if in_order and later.level >= 0:
         raise ConfigError(
             "a single message of an ordered queue cannot be retried: those behind it would overtake it",
             hint="raise an exception or return Outcome.LATER: what is not acknowledged is tried again in order",

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from datetime import datetime
 
-from eruca._client.group.offsets import OffsetStore
+from eruca._client.group.offsets import OffsetStore, Progress
 from eruca._client.group.pulling import peek
 from eruca._client.group.settings import Start
 from eruca._client.session.calls import Calls
@@ -46,8 +46,8 @@ class StartOffsets:
         self._offsets = offsets
         self._start = start
 
-    async def find(self, queue: MessageQueue, first_seen: frozenset[MessageQueue], *, keep: bool = True) -> int:
-        """Return the offset at which to begin. Raises ErucaError when it cannot be determined now.
+    async def find(self, queue: MessageQueue, first_seen: frozenset[MessageQueue], *, keep: bool = True) -> Progress:
+        """Return where to begin. Raises ErucaError when it cannot be determined now.
 
         A queue that did not exist when the topic was first seen is read from its beginning: its messages were sent
         while the group was listening. The start offset of a new group is committed at once, so that messages which
@@ -57,11 +57,11 @@ class StartOffsets:
         if kept is not None:
             return kept
         if queue.topic.startswith(RETRY_PREFIX):
-            return 0
-        offset = await self._find_new(queue, is_new=queue not in first_seen)
+            return Progress(0)
+        begin = Progress(await self._find_new(queue, is_new=queue not in first_seen))
         if keep:
-            await self._offsets.write({queue: offset}, wait=True)
-        return offset
+            await self._offsets.write({queue: begin}, wait=True)
+        return begin
 
     def report(self, queue: MessageQueue, error: ErucaError) -> None:
         """Log that the start offset of a queue cannot be determined now."""

@@ -23,7 +23,6 @@ from eruca._client.produce.sending import Parcel, Sender
 from eruca._client.produce.window import Window
 from eruca._client.session.session import Session
 from eruca._client.trace import SendTrace
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_ms
 from eruca._observe.telemetry import Operation, find_telemetry
 from eruca._wire.bodies import MessageQueue
@@ -61,7 +60,6 @@ class Engine:
         packer: Packer,
         window: Window,
         chooser: QueueChooser,
-        clock: Clock | None = None,
     ) -> None:
         # The group as the broker knows it.
         self.group = group
@@ -79,7 +77,6 @@ class Engine:
         #: The timeout of a send for which none is given.
         self.timeout_ms = settings.timeout_ms
         self._chooser = chooser
-        self._clock = clock
         self._is_closing = False
 
     # -- starting and closing ----------------------------------------------------------------------------------------
@@ -90,7 +87,7 @@ class Engine:
             self.held.check_loop()
             return
         settings = self._settings
-        self.held = session = Session.acquire(self._options, clock=self._clock)
+        self.held = session = Session.acquire(self._options)
         self._is_closing = False
         self.packer.telemetry = find_telemetry()
         hooks = list(settings.hooks)

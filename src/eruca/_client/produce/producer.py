@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Generic
 
 from eruca._client.arguments import check_callable, check_count, check_type
 from eruca._client.message import Message
 from eruca._client.namespaces import check_own_group, wrap
 from eruca._client.options import ClientOptions, choose_options
+from eruca._client.produce.bodies import Body
 from eruca._client.produce.choosing import QueueChooser, Selector, choose_queue
 from eruca._client.produce.delivery import TIMEOUT_S, TRY_TIMEOUT_S, SendHook
 from eruca._client.produce.engine import Engine, SendSettings
@@ -23,7 +24,6 @@ from eruca._client.produce.sending import Parcel
 from eruca._client.produce.window import Window
 from eruca._client.session.session import Session
 from eruca._client.stopping import Client, describe_client
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
@@ -32,7 +32,7 @@ from eruca._wire.properties import ERUCA_ONCE, TIMER_DEL_UNIQKEY
 from eruca.serializers import Serializer
 
 
-class Producer(Client):
+class Producer(Client, Generic[Body]):
     """Sends messages.
 
     >>> async with Producer("127.0.0.1:9876", group="shop") as producer:
@@ -77,10 +77,9 @@ class Producer(Client):
         linger: Duration = 0,
         in_flight_max: int = 8192,
         bytes_in_flight_max: int = 64 * 1024 * 1024,
-        serializer: Serializer | None = None,
+        serializer: Serializer[Body] | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
-        clock: Clock | None = None,
     ) -> None:
         self.options = choose_options(nameservers, options)
         check_type("group", group, str)
@@ -118,7 +117,7 @@ class Producer(Client):
             check_count("in_flight_max", in_flight_max), check_count("bytes_in_flight_max", bytes_in_flight_max)
         )
         chooser = QueueChooser(avoid_slow_brokers=avoid_slow_brokers)
-        self._engine = Engine(self.options, wrapped, settings, packer, window, chooser, clock)
+        self._engine = Engine(self.options, wrapped, settings, packer, window, chooser)
         linger_s = to_seconds("linger", linger)
         self._lingering = Lingering(self._engine, linger_s, message_bytes_max) if linger_s else None
 
@@ -150,7 +149,7 @@ class Producer(Client):
     async def send(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -196,7 +195,7 @@ class Producer(Client):
     async def send_soon(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -242,7 +241,7 @@ class Producer(Client):
     async def send_oneway(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -272,7 +271,7 @@ class Producer(Client):
     async def send_batch(
         self,
         topic: str,
-        messages: Iterable[Outgoing | Any],
+        messages: Iterable[Outgoing | Body],
         *,
         shard: str | None = None,
         queue: MessageQueue | None = None,
@@ -323,7 +322,7 @@ class Producer(Client):
     async def request(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         timeout: Duration | None = None,
         tags: str | None = None,
@@ -356,7 +355,7 @@ class Producer(Client):
     async def reply(
         self,
         request: Message,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),

@@ -12,11 +12,11 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from eruca._client.arguments import check_callable, check_count
 from eruca._client.message import Message
 from eruca._client.options import ClientOptions
+from eruca._client.produce.bodies import Body
 from eruca._client.produce.checks import (
     FLAGS,
     CheckAnswers,
@@ -32,7 +32,6 @@ from eruca._client.produce.outgoing import Receipt, SendStatus
 from eruca._client.produce.packing import COMPRESS_FROM
 from eruca._client.produce.producer import Producer
 from eruca._client.produce.sending import Parcel
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
@@ -75,7 +74,7 @@ class Half:
         self.decision = Decision.UNKNOWN
 
 
-class TransactionalProducer(Producer):
+class TransactionalProducer(Producer[Body]):
     """Sends messages that consumers see only if local work succeeded.
 
     >>> async def check(message):
@@ -110,10 +109,9 @@ class TransactionalProducer(Producer):
         linger: Duration = 0,
         in_flight_max: int = 8192,
         bytes_in_flight_max: int = 64 * 1024 * 1024,
-        serializer: Serializer | None = None,
+        serializer: Serializer[Body] | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
-        clock: Clock | None = None,
     ) -> None:
         super().__init__(
             nameservers,
@@ -135,7 +133,6 @@ class TransactionalProducer(Producer):
             serializer=serializer,
             hooks=hooks,
             trace=trace,
-            clock=clock,
         )
         check_callable("check", check)
         self._checks = CheckAnswers(self._engine, check, check_count("checks_max", checks_max))
@@ -158,7 +155,7 @@ class TransactionalProducer(Producer):
     async def send_transaction(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         local: Callable[[Receipt], Decided],
         tags: str | None = None,
@@ -200,7 +197,7 @@ class TransactionalProducer(Producer):
     async def transaction(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -238,7 +235,7 @@ class TransactionalProducer(Producer):
     async def _pack_half(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         tags: str | None,
         keys: str | Iterable[str],
         properties: Mapping[str, str] | None,

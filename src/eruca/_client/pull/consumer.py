@@ -14,6 +14,7 @@ from eruca._client.group.offsets import make_offsets
 from eruca._client.group.settings import Flow, GroupSettings, Offsets, Rebalance, Retry, Start
 from eruca._client.group.starting import describe_start
 from eruca._client.group.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
+from eruca._client.later import make_later
 from eruca._client.message import Decode, Message
 from eruca._client.namespaces import check_own_group, unwrap, unwrap_queue, wrap, wrap_queue
 from eruca._client.options import ClientOptions, choose_options
@@ -23,7 +24,6 @@ from eruca._client.pull.membership import OnQueues, PullMembership
 from eruca._client.pull.queuereading import PullResult
 from eruca._client.session.session import Session
 from eruca._client.stopping import Client, describe_client, find_state
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DEFAULT_CONSUMER_GROUP, check_topic
@@ -93,7 +93,6 @@ class PullConsumer(Client):
         self._auto_commit = auto_commit
         self._poll_batch = check_count("poll_batch", poll_batch, at_most=_POLL_COUNT_MAX)
         self._decode = deserializer
-        self._clock: Clock | None = None
         self._ended = asyncio.Event()
         self._is_closing = False
 
@@ -118,7 +117,7 @@ class PullConsumer(Client):
             member.membership.session.check_loop()
             return
         is_member = member.is_subscribed
-        session = Session.acquire(self.options, consumer_group=member.group if is_member else "", clock=self._clock)
+        session = Session.acquire(self.options, consumer_group=member.group if is_member else "")
         self._ended.clear()
         member.started_ms = session.clock.now_ms()
         # The broker keeps the newest of several versions.
@@ -305,13 +304,13 @@ class PullConsumer(Client):
             timeout_ms=to_ms("timeout", timeout),
         )
 
-    async def send_back(self, message: Message, delay_level: int = 0) -> None:
-        """Have a message delivered to the group again after a delay level; below 0 makes it a dead letter.
+    async def send_back(self, message: Message, delay_level: int = 0, *, delay: Duration | None = None) -> None:
+        """Have a message delivered to the group again after a delay, or a delay level; below 0: as a dead letter.
 
         It arrives in the retry topic of the group (`%RETRY%` followed by the name of the group), which is subscribed to
         or assigned like any other topic.
         """
-        await self._member.retry(message, delay_level)
+        await self._member.retry(message, make_later(delay, delay_level))
 
     async def view(self, offset_id: str) -> Message:
         """Return the message with an offset id (`Message.offset_id`).
@@ -401,7 +400,8 @@ class PullConsumer(Client):
         """Return the offset at which the group continues after a restart; None when it has never committed."""
         membership, named = self._require_started(), self._name(queue)
         await membership.session.routes.get(named.topic)
-        return await membership.offsets.read(named)
+        kept = await membership.offsets.read(named)
+        return None if kept is None else kept.offset
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit what was handed out so far, or these offsets, and wait until the broker has it. Raises ErucaError."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from eruca._client.group.inbox import Inbox
-from eruca._client.group.offsets import OffsetStore
+from eruca._client.group.offsets import OffsetStore, Progress
 from eruca._client.group.pausing import Pauses
 from eruca._client.group.pulling import Puller
 from eruca._client.group.settings import Flow
@@ -264,13 +264,14 @@ class Holdings:
     async def commit_offsets(self, offsets: dict[MessageQueue, int]) -> None:
         """Commit these offsets; they hold until the next message of a queue is done. Raises ErucaError."""
         async with self._committing:
-            await self.offsets.write(offsets, wait=True)
+            await self.offsets.write({queue: Progress(offset) for queue, offset in offsets.items()}, wait=True)
 
     async def commit_last(self, inbox: PullInbox) -> None:
         """Commit a queue that is no longer ours."""
         self._leaving.add(inbox)
         try:
-            if inbox.is_lost and (await self.offsets.read(inbox.queue) or 0) > inbox.done_offset:
+            kept = await self.offsets.read(inbox.queue) if inbox.is_lost else None
+            if kept is not None and kept.offset > inbox.done_offset:
                 inbox.written = inbox.done_offset  # the new owner is further ahead
             await self._write_positions([inbox])
         except ErucaError as error:
@@ -283,6 +284,6 @@ class Holdings:
             changed = [(inbox, inbox.done_offset) for inbox in inboxes if inbox.done_offset != inbox.written]
             if not changed:
                 return
-            await self.offsets.write({inbox.queue: offset for inbox, offset in changed}, wait=True)
+            await self.offsets.write({inbox.queue: Progress(offset) for inbox, offset in changed}, wait=True)
             for inbox, offset in changed:
                 inbox.written = offset

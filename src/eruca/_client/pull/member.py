@@ -9,6 +9,7 @@ from eruca._client.group.redelivery import DELIVERIES_MAX, Redelivery
 from eruca._client.group.running import describe_member, describe_running
 from eruca._client.group.settings import GroupSettings
 from eruca._client.group.subscriptions import Subscription, TopicPattern
+from eruca._client.later import Later
 from eruca._client.message import Message
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.pull.holdings import PullInbox
@@ -72,9 +73,9 @@ class PullMember:
     async def ack(self, message: Message) -> None:
         """Do nothing: the next poll, or `commit`, marks messages as done."""
 
-    async def retry(self, message: Message, delay_level: int) -> None:
-        """Have a message delivered to the group again; a level below 0 makes it a dead letter. Raises ErucaError."""
-        await self._find_redelivery().send_back(message.record, message.queue, delay_level)
+    async def retry(self, message: Message, later: Later) -> None:
+        """Have a message delivered to the group again, or make it a dead letter. Raises ErucaError."""
+        await self._find_redelivery().send_back(message.record, message.queue, later)
 
     async def reply(
         self,
@@ -92,7 +93,9 @@ class PullMember:
         """What sends messages back and replies, for the current session. Raises ClientClosed."""
         session = self.session
         if self._redelivery is None or self._redelivery.session is not session:
-            self._redelivery = Redelivery(session, self.group, self.settings.retry.max_deliveries or DELIVERIES_MAX)
+            retry = self.settings.retry
+            most = retry.max_deliveries or DELIVERIES_MAX
+            self._redelivery = Redelivery(session, self.group, most, backoff=retry.backoff)
         return self._redelivery
 
     # -- called by the session ---------------------------------------------------------------------------------------

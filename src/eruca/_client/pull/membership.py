@@ -201,7 +201,7 @@ class PullMembership:
             subscription = subscriptions[queue.topic]
             inbox = inboxes.get(queue)
             if inbox is None:
-                holdings.add(queue, subscription, begin[queue])
+                holdings.add(queue, subscription, begin[queue].offset)
             elif inbox.subscription.wanted != subscription.wanted:
                 inbox.subscription = subscription
                 holdings.move(queue, inbox.position)
@@ -217,10 +217,10 @@ class PullMembership:
 
     async def _take(self, queue: MessageQueue) -> Taken:
         """Take a queue that is ours now."""
-        offset = await self._claims.claim(queue, self._balance.first_seen.get(queue.topic, frozenset()))
-        if isinstance(offset, Taken):
-            return offset
-        self._claims.confirm(self.holdings.add(queue, self._subscriptions[queue.topic], offset, fetch=False))
+        begin = await self._claims.claim(queue, self._balance.first_seen.get(queue.topic, frozenset()))
+        if isinstance(begin, Taken):
+            return begin
+        self._claims.confirm(self.holdings.add(queue, self._subscriptions[queue.topic], begin.offset, fetch=False))
         return Taken.OURS
 
     def _begin(self, queue: MessageQueue) -> None:

@@ -14,6 +14,7 @@ from eruca._client.group.inbox import Inbox
 from eruca._client.group.observing import ConsumeObserver, Tally
 from eruca._client.group.redelivery import Redelivery
 from eruca._client.group.settling import Settlement
+from eruca._client.later import DEAD, LATER, Later, make_later
 from eruca._client.message import Decode, Message, Outcome
 from eruca._client.push.handlers import HandlerEntry, HandlerThreads
 from eruca._core.concurrency import AdaptiveLimit
@@ -21,14 +22,14 @@ from eruca._ground.repeating import Repeating
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.properties import RETRY_TOPIC
 from eruca._wire.record import Record
-from eruca.errors import ErucaError
+from eruca.errors import ConfigError, ErucaError
 
 log = logging.getLogger(__name__)
 
 # Handlers that never wait would keep the loop to themselves. After this much time, summed over all of them, everything
 # else on the loop gets a turn.
 _SLICE_S = 0.005
-_EXPIRED_LEVEL = 3
+_EXPIRED = Later(3)
 _BACKOFF_S = 5.0
 _ADAPTIVE_START = 8
 _LOOK_S = 0.5
@@ -327,14 +328,14 @@ class ConcurrentService:
             # The handler may already have settled single messages.
             is_open = message._settle is not None and inbox.process.is_open(record.queue_offset)
             if is_open and not inbox.dropped:
-                await self._give_back(inbox, record, -1 if outcome is Outcome.DEAD else message.retry_level)
+                await self._give_back(inbox, record, DEAD if outcome is Outcome.DEAD else _find_later(message))
             inbox.end([record])
 
-    async def _give_back(self, inbox: Inbox, record: Record, level: int) -> None:
+    async def _give_back(self, inbox: Inbox, record: Record, later: Later) -> None:
         if self._broadcast:
             log.warning("broadcast message at %s, offset %d, failed and is dropped", inbox.queue, record.queue_offset)
             return
-        await self._redelivery.send_back_stubbornly(record, inbox.queue, level, _BACKOFF_S)
+        await self._redelivery.send_back_stubbornly(record, inbox.queue, later, _BACKOFF_S)
 
     # -- time and end ------------------------------------------------------------------------------------------------
 
@@ -370,7 +371,7 @@ class ConcurrentService:
                 continue
             log.warning("a handler holds %s, offset %d, for over %.1f s", inbox.queue, offset, self._timeout_s)
             try:
-                await self._redelivery.send_back(record, inbox.queue, _EXPIRED_LEVEL)
+                await self._redelivery.send_back(record, inbox.queue, _EXPIRED)
             except ErucaError as error:
                 log.warning("%s, offset %d, cannot be sent back now, retrying: %s", inbox.queue, offset, error)
                 if offset in inbox.running:
@@ -410,3 +411,12 @@ class ConcurrentService:
         await asyncio.gather(*tasks, return_exceptions=True)
         for crew in crews:
             crew.handler.close()
+
+
+def _find_later(message: Message) -> Later:
+    """Return when a message whose handler failed is delivered again."""
+    try:
+        return make_later(message.retry_delay, message.retry_level)
+    except ConfigError as error:
+        log.error("%s is delivered again with the usual delay: %s", message, error)
+        return LATER

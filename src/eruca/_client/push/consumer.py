@@ -25,7 +25,6 @@ from eruca._client.push.handlers import Batch, Concurrency, HandlerEntry, Regist
 from eruca._client.push.member import PushMember
 from eruca._client.session.session import Session
 from eruca._client.stopping import Client, describe_client, find_state, run_until_stopped
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DEFAULT_CONSUMER_GROUP, RETRY_PREFIX, check_topic
@@ -95,7 +94,6 @@ class Consumer(Client):
             hooks=hooks,
             decode=deserializer,
         )
-        self._clock: Clock | None = None
         self._was_closed = False
 
     def __repr__(self) -> str:
@@ -175,7 +173,7 @@ class Consumer(Client):
         When it returns, the consumer has its queues and receives what is sent from now on. If the cluster does not
         answer within five seconds, it returns anyway, and the consumer keeps trying.
         """
-        await self._member.start(self._clock)
+        await self._member.start()
 
     async def close(self) -> None:
         """Stop pulling, wait for running handlers, commit, and leave the group."""

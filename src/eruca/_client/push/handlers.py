@@ -140,7 +140,7 @@ class HandlerEntry:
     def _explain_error(self, messages: list[Message], error: BaseException) -> Outcome:
         if isinstance(error, RetryLater):
             for message in messages:
-                message.retry_level = error.delay_level
+                message.retry_delay, message.retry_level = error.delay, error.delay_level
             return Outcome.LATER if error.delay_level >= 0 else Outcome.DEAD
         log.exception("the handler of %s failed on %s", self.topic, messages[0])
         return Outcome.LATER

@@ -26,7 +26,6 @@ from eruca._client.push.ordered import OrderedService
 from eruca._client.push.stream import MessageStream
 from eruca._client.session.session import Session
 from eruca._client.trace import ConsumeTrace
-from eruca._ground.clock import Clock
 from eruca._ground.durations import to_seconds
 from eruca._wire.bodies import (
     ConsumeDirectlyResult,
@@ -131,15 +130,19 @@ class PushMember:
             raise ConfigError("the consumer is started already", hint="register handlers before it starts")
         if self.has_handlers and ordered != self.is_ordered:
             raise ConfigError("ordered and concurrent handlers cannot be combined", hint="use two groups")
+        if ordered and self.settings.retry.backoff:
+            raise ConfigError(
+                "Retry.backoff is for concurrent handlers", hint="an ordered queue pauses for Retry.suspend"
+            )
         self.is_ordered = ordered
 
-    async def start(self, clock: Clock | None) -> None:
+    async def start(self) -> None:
         """Join the group and start consuming."""
         if self._session is not None:
             self._session.check_loop()
             return
         self._check_subscriptions()
-        self._session = session = Session.acquire(self._options, consumer_group=self.group, clock=clock)
+        self._session = session = Session.acquire(self._options, consumer_group=self.group)
         self._started_ms = session.clock.now_ms()
         self.ended = asyncio.Event()
         self.observer.start()
@@ -186,7 +189,8 @@ class PushMember:
 
     async def _make_membership(self, session: Session) -> Membership:
         settings = self.settings
-        self._redelivery = redelivery = Redelivery(session, self.group, settings.retry.max_deliveries or DELIVERIES_MAX)
+        most = settings.retry.max_deliveries or DELIVERIES_MAX
+        self._redelivery = redelivery = Redelivery(session, self.group, most, backoff=settings.retry.backoff)
         self._service = service = self._make_service(redelivery)
         for handler in self.handlers.values():
             service.add_handler(handler)

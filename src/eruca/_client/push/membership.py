@@ -13,7 +13,7 @@ from eruca._client.group.changes import QueueChanges
 from eruca._client.group.claims import Claims
 from eruca._client.group.discovery import Discovery
 from eruca._client.group.inbox import Inbox
-from eruca._client.group.offsets import OffsetStore
+from eruca._client.group.offsets import OffsetStore, Progress
 from eruca._client.group.pausing import Pauses
 from eruca._client.group.pulling import Puller
 from eruca._client.group.settings import GroupSettings
@@ -148,10 +148,11 @@ class Membership:
 
     async def _take(self, queue: MessageQueue) -> Taken:
         """Take a queue that is ours now."""
-        offset = await self._claims.claim(queue, self._balance.first_seen.get(queue.topic, frozenset()))
-        if isinstance(offset, Taken):
-            return offset
-        inbox = Inbox(queue, self._subscriptions[queue.topic], offset)
+        begin = await self._claims.claim(queue, self._balance.first_seen.get(queue.topic, frozenset()))
+        if isinstance(begin, Taken):
+            return begin
+        inbox = Inbox(queue, self._subscriptions[queue.topic], begin.offset)
+        inbox.expect_done(begin.done, begin.source)
         self._claims.confirm(inbox)
         inbox.paused = self._pauses.covers(queue)
         self.inboxes[queue] = inbox
@@ -216,9 +217,9 @@ class Membership:
         with suppress(ErucaError):  # it was reported and is tried again
             await self.offsets.write(self._list_positions())
 
-    def _list_positions(self) -> dict[MessageQueue, int]:
+    def _list_positions(self) -> dict[MessageQueue, Progress]:
         return {
-            queue: inbox.commit_offset
+            queue: _describe(inbox)
             for queue, inbox in self.inboxes.items()
             if not inbox.is_lost and self._may_commit(inbox)
         }
@@ -233,13 +234,15 @@ class Membership:
         return self.session.routes.find_address(inbox.queue.broker_name) in (None, inbox.master, inbox.source)
 
     async def _commit_one(self, inbox: Inbox) -> None:
-        queue, offset = inbox.queue, inbox.commit_offset
+        queue, position = inbox.queue, _describe(inbox)
         if not self._may_commit(inbox):
             return
         try:
-            if inbox.is_lost and (await self.offsets.read(queue) or 0) > offset:
-                return  # the new owner is further ahead
-            await self.offsets.write({queue: offset}, wait=True)
+            if inbox.is_lost:
+                kept = await self.offsets.read(queue)
+                if kept is not None and kept.offset >= position.offset:
+                    return  # the new owner is further ahead
+            await self.offsets.write({queue: position}, wait=True)
         except ErucaError as error:
             log.warning("could not commit the offset of %s, messages will be delivered again: %s", queue, error)
 
@@ -256,10 +259,15 @@ class Membership:
             inbox.drop()
             self.inboxes.pop(queue, None)
             try:
-                await self.offsets.write({queue: max(0, offset)}, wait=True)
+                await self.offsets.write({queue: Progress(max(0, offset))}, wait=True)
             except ErucaError as error:
                 log.warning("queue %s continues where it was, and not at offset %d: %s", queue, offset, error)
             else:
                 log.info("queue %s continues at offset %d: an operator reset the group", queue, offset)
             self._balance.owned.get(topic, set()).discard(queue)
         self._balance.wake()
+
+
+def _describe(inbox: Inbox) -> Progress:
+    """Return what to commit."""
+    return Progress(inbox.commit_offset, tuple(inbox.process.list_done()))

@@ -27,6 +27,7 @@ from eruca._wire.catalog import build_request, decode_answer
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import (
+    CommittedOffsetHeader,
     ConsumerGroupHeader,
     EmptyHeader,
     OffsetAnswerHeader,
@@ -197,11 +198,13 @@ class Calls:
         body = decode_answer(RequestCode.GET_CONSUMER_CONNECTION_LIST, answer)[1]
         return isinstance(body, ConsumerConnection) and bool(body.connection_set) and topic in body.subscription_table
 
-    async def lock(self, address: str, group: str, client_id: str, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues for ordered consumption; returns the queues that were locked."""
-        body = LockBody(client_id=client_id, consumer_group=group, mq_set=list(queues))
+    async def lock(
+        self, address: str, group: str, client_id: str, queues: Sequence[MessageQueue], live_ms: int | None = None
+    ) -> LockedBody:
+        """Lock queues, on an Eruca broker for this long; returns those that were locked, and for how long."""
+        body = LockBody(client_id=client_id, consumer_group=group, eruca_lock_ms=live_ms, mq_set=list(queues))
         _, locked = await self.ask(address, build_request(RequestCode.LOCK_BATCH_MQ, EmptyHeader(), body))
-        return set(locked.locked) if isinstance(locked, LockedBody) else set()
+        return locked if isinstance(locked, LockedBody) else LockedBody()
 
     async def unlock(self, address: str, group: str, client_id: str, queues: Collection[MessageQueue]) -> None:
         """Release queues."""
@@ -212,13 +215,18 @@ class Calls:
 
     async def read_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
         """Return the committed offset of a group, or None if it has none."""
+        found = await self.read_progress(address, group, queue)
+        return None if found is None else found.offset
+
+    async def read_progress(self, address: str, group: str, queue: MessageQueue) -> CommittedOffsetHeader | None:
+        """Return the committed offset of a group and what is done behind it, or None if it has none."""
         header = QueryConsumerOffsetHeader(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id)
         answer = await self.call(address, make_request(RequestCode.QUERY_CONSUMER_OFFSET, header))
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if answer.code != ResponseCode.SUCCESS:
             raise explain_refusal(answer, f"broker {address}")
-        return answer.decode_header(OffsetAnswerHeader).offset
+        return answer.decode_header(CommittedOffsetHeader)
 
     async def has_offset(self, address: str, group: str, queue: MessageQueue) -> bool:
         """Return whether the group has committed an offset. For a new queue a broker answers 0 even if it has not."""
@@ -228,11 +236,15 @@ class Calls:
         return has_entry(answer.body, f"{queue.topic}@{group}", queue.queue_id)
 
     async def write_offset(
-        self, address: str, group: str, queue: MessageQueue, offset: int, *, wait: bool = False
+        self, address: str, group: str, queue: MessageQueue, offset: int, *, done: str = "", wait: bool = False
     ) -> None:
-        """Commit an offset; with `wait`, until the broker confirms it."""
+        """Commit an offset and what is done behind it; with `wait`, until the broker confirms it."""
         header = UpdateConsumerOffsetHeader(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            eruca_done=done or None,
         )
         command = make_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
         if wait:

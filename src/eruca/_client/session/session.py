@@ -12,7 +12,7 @@ import math
 import os
 import random
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from eruca._client.session.outages import Outages
 from eruca._client.session.routes import Routes
 from eruca._client.session.uploads import Uploads
 from eruca._ground.backoff import Backoff, spread
-from eruca._ground.clock import Clock, SystemClock
+from eruca._ground.clock import SystemClock
 from eruca._ground.durations import to_ms, to_seconds
 from eruca._ground.repeating import Repeating
 from eruca._net.addresses import NameServers
@@ -102,10 +102,10 @@ class ConsumerMember(Protocol):
 class Session:
     """Connections, routes and heartbeats, shared by producers and consumers."""
 
-    def __init__(self, options: ClientOptions, clock: Clock | None = None) -> None:
+    def __init__(self, options: ClientOptions) -> None:
         self.options = options
         self.loop = asyncio.get_running_loop()
-        self.clock = clock or SystemClock()
+        self.clock = SystemClock()
         # Process ids repeat across containers, and addresses behind bridges; the random part does not.
         self.client_id = f"{options.ip}@{os.getpid()}#{secrets.token_hex(8)}"
         self.unique_ids = UniqueIds(options.ip, os.getpid(), self.clock)
@@ -134,6 +134,8 @@ class Session:
         self.consumers: dict[str, ConsumerMember] = {}
         self._users = 0
         self._tasks: set[asyncio.Task[Any]] = set()
+        # How often connections to each broker were lost. After that it may be another process with a shorter log.
+        self._losses: Counter[str] = Counter()
         # How many times in a row routes were fetched because of a lost master, or of a missing topic.
         self._looks = 0
         self._missed = 0
@@ -174,11 +176,11 @@ class Session:
     # -- sharing -----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def acquire(cls, options: ClientOptions, *, consumer_group: str = "", clock: Clock | None = None) -> Session:
+    def acquire(cls, options: ClientOptions, *, consumer_group: str = "") -> Session:
         """Return a session for a new producer or consumer; return it with `release`."""
         loop = asyncio.get_running_loop()
-        # The loop and the clock themselves, not their ids: an id may be reused after an object is gone.
-        key = (loop, os.getpid(), clock, options)
+        # The loop itself, not its id: an id may be reused after an object is gone.
+        key = (loop, os.getpid(), options)
         # A copy, because loops in other threads add and remove their sessions in the same dictionary.
         for other in list(_SESSIONS):
             if other[0].is_closed():
@@ -187,7 +189,7 @@ class Session:
             if not consumer_group or consumer_group not in session.consumers:
                 break
         else:
-            session = cls(options, clock)
+            session = cls(options)
             session._key = key
             _SESSIONS[key].append(session)
             session._start()
@@ -395,7 +397,12 @@ class Session:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
+    def count_losses(self, address: str) -> int:
+        """Return how often connections to a broker were lost."""
+        return self._losses[address]
+
     def _on_connection_lost(self, address: str) -> None:
+        self._losses[address] += 1
         self.uploads.forget(server=address)
         if address in self._greeted:
             # The broker forgets us with the connection, so it needs a heartbeat before anything else works.

@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from eruca._client.arguments import check_type
 from eruca._client.group.settings import Rebalance
+from eruca._client.later import make_later
 from eruca._client.message import Message as AsyncMessage
 from eruca._client.message import ReceivedMessage
 from eruca._client.options import ClientOptions
@@ -311,13 +312,15 @@ class Message(ReceivedMessage):
         if settle is not None:
             self._client._spawn(settle.ack(self._twin))
 
-    def retry(self, *, delay_level: int = 0) -> None:
-        """Have it delivered again: after `delay_level`, or by default with increasing back-off. Raises ErucaError.
+    def retry(self, *, delay: Duration | None = None, delay_level: int = 0) -> None:
+        """Deliver it again after `delay`, or by default with a longer delay each time. Raises ErucaError.
 
-        A single message of an ordered queue cannot be retried.
+        Eruca brokers deliver it after any delay, as a timedelta or in seconds; other brokers after the next longer
+        delay level. `delay_level` is the number of a level. A single message of an ordered queue cannot be retried.
         """
+        make_later(delay, delay_level)  # raises now, whether it is settled or not
         if self._twin._settle is not None:
-            self._client._run(self._twin.retry(delay_level=delay_level))
+            self._client._run(self._twin.retry(delay=delay, delay_level=delay_level))
 
     def bury(self) -> None:
         """Send it to the dead letters of the group. Raises ErucaError."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Any
 
 from eruca._client.options import ClientOptions
+from eruca._client.produce.bodies import Body
 from eruca._client.produce.choosing import Selector
 from eruca._client.produce.delivery import TIMEOUT_S, TRY_TIMEOUT_S, SendHook
 from eruca._client.produce.outgoing import Outgoing, Receipt
@@ -19,14 +19,13 @@ from eruca._client.produce.packing import COMPRESS_FROM
 from eruca._client.produce.producer import Producer as AsyncProducer
 from eruca._client.sync.base import Message, find_twin
 from eruca._client.sync.producing import PlainProducer
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca.serializers import Serializer
 
 
-class Producer(PlainProducer):
+class Producer(PlainProducer[Body]):
     """Sends messages.
 
     >>> with Producer("127.0.0.1:9876", group="shop") as producer:
@@ -74,10 +73,9 @@ class Producer(PlainProducer):
         linger: Duration = 0,
         in_flight_max: int = 8192,
         bytes_in_flight_max: int = 64 * 1024 * 1024,
-        serializer: Serializer | None = None,
+        serializer: Serializer[Body] | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
-        clock: Clock | None = None,
     ) -> None:
         super().__init__(
             AsyncProducer(
@@ -100,14 +98,13 @@ class Producer(PlainProducer):
                 serializer=serializer,
                 hooks=hooks,
                 trace=trace,
-                clock=clock,
             )
         )
 
     def send(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -154,7 +151,7 @@ class Producer(PlainProducer):
     def send_soon(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -197,7 +194,7 @@ class Producer(PlainProducer):
     def send_oneway(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
@@ -231,7 +228,7 @@ class Producer(PlainProducer):
     def send_batch(
         self,
         topic: str,
-        messages: Iterable[Outgoing | Any],
+        messages: Iterable[Outgoing | Body],
         *,
         shard: str | None = None,
         queue: MessageQueue | None = None,
@@ -262,7 +259,7 @@ class Producer(PlainProducer):
     def request(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         timeout: Duration | None = None,
         tags: str | None = None,
@@ -304,7 +301,7 @@ class Producer(PlainProducer):
     def reply(
         self,
         request: Message,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),

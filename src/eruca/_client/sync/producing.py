@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Generic
 
+from eruca._client.produce.bodies import Body
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.pending import PlainPendingSend
 from eruca._client.produce.producer import Producer as AsyncProducer
@@ -16,14 +17,14 @@ from eruca._ground.durations import Duration, to_seconds
 from eruca.errors import SendFailed
 
 
-class PlainProducer(GroupClient[AsyncProducer]):
+class PlainProducer(GroupClient[AsyncProducer[Any]], Generic[Body]):
     """Base of the generated producer.
 
     It may be used by many threads at the same time. `selector` and `hooks` are called in the loop of the plain clients:
     they must not block.
     """
 
-    def __init__(self, twin: AsyncProducer) -> None:
+    def __init__(self, twin: AsyncProducer[Body]) -> None:
         super().__init__(twin)
         self._timeout_s = twin._engine.timeout_ms / 1000
         self._room = Room(twin._engine.window.count_max)
@@ -31,7 +32,7 @@ class PlainProducer(GroupClient[AsyncProducer]):
     def _find_patience(self, timeout: Duration | None) -> float:
         return self._timeout_s if timeout is None else to_seconds("timeout", timeout)
 
-    def _plain_send_soon(self, topic: str, body: Any, **how: Any) -> Future[Receipt]:
+    def _plain_send_soon(self, topic: str, body: Body, **how: Any) -> Future[Receipt]:
         """Send in the background; returns a future of the receipt. `close` waits for it. Arguments as for `send`.
 
         If `in_flight_max` messages are in flight, it waits for room for at most the send timeout. Raises SendFailed.

@@ -147,13 +147,13 @@ class PullConsumer(PlainPullConsumer):
         """
         return self._plain_pull(queue, offset, tags=tags, max_messages=max_messages, hold=hold, timeout=timeout)
 
-    def send_back(self, message: Message, delay_level: int = 0) -> None:
-        """Have a message delivered to the group again after a delay level; below 0 makes it a dead letter.
+    def send_back(self, message: Message, delay_level: int = 0, *, delay: Duration | None = None) -> None:
+        """Have a message delivered to the group again after a delay, or a delay level; below 0: as a dead letter.
 
         It arrives in the retry topic of the group (`%RETRY%` followed by the name of the group), which is subscribed to
         or assigned like any other topic.
         """
-        self._run(self._twin.send_back(find_twin("message", message), delay_level))
+        self._run(self._twin.send_back(find_twin("message", message), delay_level, delay=delay))
 
     def view(self, offset_id: str) -> Message:
         """Return the message with an offset id (`Message.offset_id`).

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from typing import Any
 
 from eruca._client.message import Message as AsyncMessage
+from eruca._client.produce.bodies import Body
 from eruca._client.produce.checks import Decided, Decision
 from eruca._client.produce.outgoing import Receipt
 from eruca._client.produce.transactions import Half, TransactionReceipt
@@ -18,10 +19,10 @@ from eruca._client.sync.producer import Producer
 from eruca._client.sync.producing import PlainProducer
 
 
-class PlainTransactionalProducer(Producer):
+class PlainTransactionalProducer(Producer[Body]):
     """Base of the generated transactional producer."""
 
-    def __init__(self, twin: AsyncTransactionalProducer) -> None:
+    def __init__(self, twin: AsyncTransactionalProducer[Body]) -> None:
         PlainProducer.__init__(self, twin)
         self._transactions = twin
 
@@ -35,7 +36,7 @@ class PlainTransactionalProducer(Producer):
         return check_plain
 
     def _plain_send_transaction(
-        self, topic: str, body: Any, *, local: Callable[[Receipt], Decided], timeout: Any, **how: Any
+        self, topic: str, body: Body, *, local: Callable[[Receipt], Decided], timeout: Any, **how: Any
     ) -> TransactionReceipt:
         """Store a half message, do the local work, and report its outcome to the broker.
 
@@ -54,7 +55,7 @@ class PlainTransactionalProducer(Producer):
         )
         return self._run(work, self._find_patience(timeout), call)
 
-    def _plain_transaction(self, topic: str, body: Any, *, timeout: Any, **how: Any) -> AbstractContextManager[Half]:
+    def _plain_transaction(self, topic: str, body: Body, *, timeout: Any, **how: Any) -> AbstractContextManager[Half]:
         """Store a half message and commit it when the block ends; an exception rolls it back and propagates.
 
         Ctrl-C and the end of the process leave it open, because the work may be done or not; the broker checks later.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 from eruca._client.options import ClientOptions
+from eruca._client.produce.bodies import Body
 from eruca._client.produce.checks import Decided
 from eruca._client.produce.choosing import Selector
 from eruca._client.produce.delivery import TIMEOUT_S, TRY_TIMEOUT_S, SendHook
@@ -20,14 +20,13 @@ from eruca._client.produce.transactions import Half, TransactionReceipt
 from eruca._client.produce.transactions import TransactionalProducer as AsyncTransactionalProducer
 from eruca._client.sync.base import Message
 from eruca._client.sync.transacting import PlainTransactionalProducer
-from eruca._ground.clock import Clock
 from eruca._ground.durations import Duration
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca.serializers import Serializer
 
 
-class TransactionalProducer(PlainTransactionalProducer):
+class TransactionalProducer(PlainTransactionalProducer[Body]):
     """Sends messages that consumers see only if local work succeeded.
 
     >>> def check(message):
@@ -62,10 +61,9 @@ class TransactionalProducer(PlainTransactionalProducer):
         linger: Duration = 0,
         in_flight_max: int = 8192,
         bytes_in_flight_max: int = 64 * 1024 * 1024,
-        serializer: Serializer | None = None,
+        serializer: Serializer[Body] | None = None,
         hooks: Iterable[SendHook] = (),
         trace: bool | str = False,
-        clock: Clock | None = None,
     ) -> None:
         super().__init__(
             AsyncTransactionalProducer(
@@ -90,14 +88,13 @@ class TransactionalProducer(PlainTransactionalProducer):
                 serializer=serializer,
                 hooks=hooks,
                 trace=trace,
-                clock=clock,
             )
         )
 
     def send_transaction(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         local: Callable[[Receipt], Decided],
         tags: str | None = None,
@@ -137,7 +134,7 @@ class TransactionalProducer(PlainTransactionalProducer):
     def transaction(
         self,
         topic: str,
-        body: Any,
+        body: Body,
         *,
         tags: str | None = None,
         keys: str | Iterable[str] = (),

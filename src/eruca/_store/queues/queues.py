@@ -71,6 +71,11 @@ class Queues:
         """The queue, or None when nothing was ever written to it."""
         return self._queues.get((topic, queue_id))
 
+    def find_end(self, topic: str, queue_id: int) -> int:
+        """The offset of the next message of a queue; 0 when nothing was ever written to it."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
     def get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, created empty if it is new; files appear with the first entry."""
         queue = self._queues.get((topic, queue_id))

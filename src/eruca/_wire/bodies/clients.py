@@ -150,12 +150,16 @@ class LockBody(JsonBody, kw_only=True):
 
     client_id: str
     consumer_group: str
+    # Eruca's own: how long a lock is to last without being renewed.
+    eruca_lock_ms: Int64 | None = None
     mq_set: list[MessageQueue] = kept_list()
 
 
 class LockedBody(JsonBody, kw_only=True):
     """The queues that were locked (answer to 41)."""
 
+    # Eruca's own, if the client asked for a time: how long they stay locked.
+    eruca_lock_ms: Int64 | None = None
     locked: list[MessageQueue] = msgspec.field(name="lockOKMQSet", default_factory=lambda: [])
 
 

@@ -72,11 +72,22 @@ class GroupConfigTable(JsonBody, kw_only=True):
     subscription_group_table: dict[str, GroupConfig] = kept_dict()
 
 
+class DoneBehind(JsonBody, kw_only=True):
+    """The messages behind the offset of a group in a queue that are done already (`eruca._wire.done`)."""
+
+    done: str
+    group: str
+    queue_id: Int32
+    topic: str
+
+
 class ConsumerOffsets(JsonBody, kw_only=True):
     """Committed offsets by "topic@group" and queue (answer to 43)."""
 
     has_odd_keys: ClassVar[bool] = True
 
+    # Eruca's own, where there is any; Java ignores it. Not by "topic@group": clients search the table for such keys.
+    eruca_done: list[DoneBehind] | None = None
     offset_table: dict[str, dict[Int32, Int64]] = kept_dict()
 
 

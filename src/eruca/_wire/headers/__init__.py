@@ -25,6 +25,7 @@ from eruca._wire.headers.admin import (
     WhiteAddressesHeader,
 )
 from eruca._wire.headers.consume import (
+    CommittedOffsetHeader,
     ConsumeDirectlyHeader,
     ConsumerRunningInfoHeader,
     ConsumerStatusHeader,
@@ -92,6 +93,7 @@ __all__ = [
     "CheckTransactionHeader",
     "CloneGroupOffsetHeader",
     "ClusterHeader",
+    "CommittedOffsetHeader",
     "ConsumeDirectlyHeader",
     "ConsumeStatsHeader",
     "ConsumerGroupHeader",

@@ -52,6 +52,14 @@ class QueryConsumerOffsetHeader(BrokerNamed):
     queue_id: Int32
 
 
+class CommittedOffsetHeader(Header):
+    """The offset of a group in one queue (answer to 14)."""
+
+    offset: Int64
+    # Eruca's own: the messages behind the offset that are done already (`eruca._wire.done`).
+    eruca_done: str | None = None
+
+
 class UpdateConsumerOffsetHeader(BrokerNamed):
     """Commit a group's offset in one queue (15)."""
 
@@ -59,6 +67,8 @@ class UpdateConsumerOffsetHeader(BrokerNamed):
     topic: str
     queue_id: Int32
     commit_offset: Int64
+    # Eruca's own: the messages behind the offset that are done already (`eruca._wire.done`).
+    eruca_done: str | None = None
 
 
 class SearchOffsetHeader(BrokerNamed):

@@ -104,6 +104,8 @@ class SendBackHeader(BrokerNamed):
     origin_topic: str | None = None
     unit_mode: bool | None = None
     max_reconsume_times: Int32 | None = None
+    # Eruca's own: the exact delay. Other brokers use the delay level, which is the next longer one.
+    eruca_delay_ms: Int64 | None = None
 
 
 class EndTransactionHeader(BrokerNamed):

@@ -54,7 +54,7 @@ class QueueHeader(BrokerNamed):
 
 
 class OffsetAnswerHeader(Header):
-    """One offset of a queue: the answer to 14, 29, 30 and 31."""
+    """One offset of a queue: the answer to 29, 30 and 31."""
 
     offset: Int64
 

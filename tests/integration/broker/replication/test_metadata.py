@@ -149,6 +149,25 @@ async def test_offsets_beyond_the_log_come_back_to_its_end(group: Group) -> None
     assert slave.offsets.get("H", "T", 0) == 1
 
 
+async def test_what_is_done_is_copied_and_cut_to_the_log(group: Group) -> None:
+    master, slave = await group.add(0), await group.add(1)
+    peer = group.connect(master)
+    for _ in range(3):
+        await peer.send("T")
+    await wait_for_copy(slave, master)
+    master.offsets.commit("G", "T", 0, 0, "1,2-9")
+    await wait_until(lambda: slave.offsets.get_done("G", "T", 0, 100) == "1,2-9")
+    # What the master says is all there is.
+    master.offsets.commit("G", "T", 0, 0, "2-9")
+    await wait_until(lambda: slave.offsets.get_done("G", "T", 0, 100) == "2-9")
+    await group.remove(master)
+    await slave.replication.roles.become_master(1000, why="the test says so")
+    assert slave.offsets.get_done("G", "T", 0, 100) == "2"
+    # A slave's log may be cut, and then it gets other messages.
+    await slave.replication.roles.become_slave(None, why="the test says so")
+    assert (slave.offsets.get("G", "T", 0), slave.offsets.get_done("G", "T", 0, 100)) == (0, "")
+
+
 # -- services that continue ---------------------------------------------------------------------------------------
 
 

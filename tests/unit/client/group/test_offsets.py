@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eruca._client.group.offsets import LocalOffsets
+from eruca._client.group.offsets import LocalOffsets, Progress
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError, StoreFull
 
@@ -42,11 +42,11 @@ async def open_offsets(directory: Path) -> LocalOffsets:
 async def test_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
     offsets = await open_offsets(tmp_path)
     assert await offsets.read(ONE) is None
-    await offsets.write({ONE: 5})
-    await offsets.write({TWO: 9})
+    await offsets.write({ONE: Progress(5)})
+    await offsets.write({TWO: Progress(9)})
     await offsets.close()
     again = await open_offsets(tmp_path)
-    assert (await again.read(ONE), await again.read(TWO)) == (5, 9)
+    assert (await again.read(ONE), await again.read(TWO)) == (Progress(5), Progress(9))
     await again.close()
 
 
@@ -55,18 +55,18 @@ async def test_a_file_of_java_is_read(tmp_path: Path) -> None:
     await asyncio.to_thread(file.parent.mkdir, parents=True)
     await asyncio.to_thread(file.write_text, JAVA_FILE)
     offsets = await open_offsets(tmp_path)
-    assert (await offsets.read(ONE), await offsets.read(TWO)) == (12, 7)
+    assert (await offsets.read(ONE), await offsets.read(TWO)) == (Progress(12), Progress(7))
     await offsets.close()
 
 
 async def test_a_broken_file_is_replaced_by_its_backup(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     offsets = await open_offsets(tmp_path)
-    await offsets.write({ONE: 5})
-    await offsets.write({ONE: 6})
+    await offsets.write({ONE: Progress(5)})
+    await offsets.write({ONE: Progress(6)})
     await offsets.close()
     await asyncio.to_thread(path_in(tmp_path).write_text, "{broken")
     again = await open_offsets(tmp_path)
-    assert await again.read(ONE) == 5
+    assert await again.read(ONE) == Progress(5)
     assert "backup" in caplog.text
     await again.close()
 
@@ -81,9 +81,9 @@ async def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
 
 async def test_nothing_is_written_when_nothing_changed(tmp_path: Path) -> None:
     offsets = await open_offsets(tmp_path)
-    await offsets.write({ONE: 5})
+    await offsets.write({ONE: Progress(5)})
     before = (await asyncio.to_thread(path_in(tmp_path).stat)).st_mtime_ns
-    await offsets.write({ONE: 5})
+    await offsets.write({ONE: Progress(5)})
     assert (await asyncio.to_thread(path_in(tmp_path).stat)).st_mtime_ns == before
     content = await asyncio.to_thread(path_in(tmp_path).read_text)
     assert content.count("offsetTable") == 1
@@ -97,7 +97,7 @@ async def test_the_end_waits_for_a_write_whose_writer_was_cancelled(
 ) -> None:
     """Else the next consumer finds the file half replaced, and begins where the last one was a while ago."""
     offsets = await open_offsets(tmp_path)
-    await offsets.write({ONE: 5})
+    await offsets.write({ONE: Progress(5)})
     began, may_go_on, save = threading.Event(), threading.Event(), offsets._save
 
     def save_slowly(wanted: dict[MessageQueue, int]) -> None:
@@ -106,11 +106,11 @@ async def test_the_end_waits_for_a_write_whose_writer_was_cancelled(
         save(wanted)
 
     monkeypatch.setattr(offsets, "_save", save_slowly)
-    writer = asyncio.create_task(offsets.write({ONE: 6}))
+    writer = asyncio.create_task(offsets.write({ONE: Progress(6)}))
     await asyncio.to_thread(began.wait, 10)
     writer.cancel()
     await asyncio.gather(writer, return_exceptions=True)
-    last = asyncio.create_task(offsets.write({ONE: 7}))
+    last = asyncio.create_task(offsets.write({ONE: Progress(7)}))
     closing = asyncio.create_task(offsets.close())
     for _ in range(3):
         await asyncio.sleep(0)
@@ -118,7 +118,7 @@ async def test_the_end_waits_for_a_write_whose_writer_was_cancelled(
     may_go_on.set()
     await asyncio.gather(last, closing)
     again = await open_offsets(tmp_path)
-    assert await again.read(ONE) == 7
+    assert await again.read(ONE) == Progress(7)
     await again.close()
 
 
@@ -133,9 +133,9 @@ async def test_what_could_not_be_written_is_written_the_next_time(
     with monkeypatch.context() as patched:
         patched.setattr(offsets, "_save", refuse)
         with pytest.raises(StoreFull):
-            await offsets.write({ONE: 5})
-    await offsets.write({ONE: 5})
+            await offsets.write({ONE: Progress(5)})
+    await offsets.write({ONE: Progress(5)})
     await offsets.close()
     again = await open_offsets(tmp_path)
-    assert await again.read(ONE) == 5
+    assert await again.read(ONE) == Progress(5)
     await again.close()

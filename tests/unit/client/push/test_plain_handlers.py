@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 
 import pytest
 
+from eruca._client.later import LATER, Later
 from eruca._client.message import Message, Outcome
 from tests.unit.client.push.test_services import (
     SECONDS_MAX,
@@ -158,9 +159,9 @@ async def test_closing_waits_until_what_failed_is_given_back() -> None:
     gate = asyncio.Event()
 
     class SlowRedelivery(NotedRedelivery):
-        async def send_back(self, record: object, queue: object, level: int = 0) -> None:
+        async def send_back(self, record: object, queue: object, later: Later = LATER) -> None:
             await gate.wait()
-            self.back.append((0, level))
+            self.back.append((0, later.level))
 
     def handle(message: Message) -> Outcome:
         return Outcome.LATER

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from eruca._client.group.inbox import Inbox
 from eruca._client.group.observing import ConsumeObserver
 from eruca._client.group.redelivery import Redelivery
 from eruca._client.group.subscriptions import make_subscription
+from eruca._client.later import LATER, Later
 from eruca._client.message import Message, Outcome
 from eruca._client.push.concurrent import ConcurrentService
 from eruca._client.push.handlers import make_handler
@@ -31,15 +33,17 @@ class NotedRedelivery:
 
     def __init__(self) -> None:
         self.back: list[tuple[int, int]] = []
+        self.delays_ms: list[int] = []
         self.buried: list[int] = []
         self.failures = 0
         self.tried = 0
 
-    async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
-        self.back.append((record.queue_offset, level))
+    async def send_back(self, record: Record, queue: MessageQueue, later: Later = LATER) -> None:
+        self.back.append((record.queue_offset, later.level))
+        self.delays_ms.append(later.delay_ms)
 
-    async def send_back_stubbornly(self, record: Record, queue: MessageQueue, level: int, pause_s: float) -> None:
-        await self.send_back(record, queue, level)
+    async def send_back_stubbornly(self, record: Record, queue: MessageQueue, later: Later, pause_s: float) -> None:
+        await self.send_back(record, queue, later)
 
     async def bury(self, record: Record, delivery: int) -> None:
         self.tried += 1
@@ -165,6 +169,23 @@ async def test_a_handler_may_say_how_much_later(is_plain: bool) -> None:
     put(service, inbox, make_records(0, 1, 2, 6))
     await wait_for(lambda: inbox.commit_offset == 7)
     assert sorted(redelivery.back) == [(0, -1), (1, 0), (2, 1), (6, 5)]
+    await service.close(1.0)
+
+
+@pytest.mark.parametrize("delay", [2.5, timedelta(seconds=2.5), "2.5"])
+async def test_a_handler_may_say_any_delay(delay: Any, caplog: pytest.LogCaptureFixture) -> None:
+    redelivery = NotedRedelivery()
+
+    async def handle(message: Message) -> Outcome:
+        message.retry_delay = delay
+        return Outcome.LATER
+
+    service, inbox = make_concurrent(handle, redelivery), make_inbox()
+    put(service, inbox, make_records(0))
+    await wait_for(lambda: inbox.commit_offset == 1)
+    is_wrong = isinstance(delay, str)
+    assert (redelivery.back, redelivery.delays_ms) == ([(0, 0)], [0]) if is_wrong else ([(0, 2)], [2500])
+    assert ("with the usual delay: delay='2.5': expected a duration" in caplog.text) is is_wrong
     await service.close(1.0)
 
 
@@ -305,10 +326,10 @@ async def test_one_that_cannot_be_given_back_does_not_keep_the_others_from_it(mo
     await wait_for(lambda: len(inbox.running) == 2)
     send_back = redelivery.send_back
 
-    async def fail_first(record: Record, queue: MessageQueue, level: int = 0) -> None:
+    async def fail_first(record: Record, queue: MessageQueue, later: Later = LATER) -> None:
         if record.queue_offset == 0:
             raise NetError("not now")
-        await send_back(record, queue, level)
+        await send_back(record, queue, later)
 
     monkeypatch.setattr(redelivery, "send_back", fail_first)
     assert await service.expire([inbox]) == 1
@@ -525,11 +546,11 @@ async def test_single_messages_are_retried_and_buried_and_the_rest_is_done() -> 
 
 async def test_a_message_that_could_not_be_retried_goes_with_the_rest() -> None:
     class Refusing(NotedRedelivery):
-        async def send_back(self, record: Record, queue: MessageQueue, level: int = 0) -> None:
+        async def send_back(self, record: Record, queue: MessageQueue, later: Later = LATER) -> None:
             self.tried += 1
             if self.tried == 1:
                 raise NetError("not now")
-            await super().send_back(record, queue, level)
+            await super().send_back(record, queue, later)
 
     async def handle(messages: list[Message]) -> None:
         await messages[0].retry(delay_level=1)

@@ -1,4 +1,4 @@
-"""Handlers are typed: mypy takes the right ones and refuses the wrong ones."""
+"""Handlers and bodies are typed: mypy takes the right ones and refuses the wrong ones."""
 
 from __future__ import annotations
 
@@ -51,16 +51,60 @@ BAD = [
 ]
 
 
+BODIES_HEAD = """
+from eruca import Producer, TransactionalProducer, sync
+from eruca.serializers import json_serializer, text_serializer
+def dump(value: int | None) -> bytes: return b"x"
+plain = Producer("127.0.0.1:9876", group="g")
+text = Producer("127.0.0.1:9876", group="g", serializer=text_serializer())
+typed = Producer("127.0.0.1:9876", group="g", serializer=dump)
+json = Producer("127.0.0.1:9876", group="g", serializer=json_serializer())
+waiting = sync.Producer("127.0.0.1:9876", group="g")
+waiting_text = sync.Producer("127.0.0.1:9876", group="g", serializer=text_serializer())
+def send_all(producer: Producer) -> None: ...
+"""
+GOOD_BODIES = [
+    'async def f{n}() -> None:\n    await plain.send("a", b"x")',
+    'async def f{n}() -> None:\n    await plain.send_batch("a", [bytearray(b"x"), memoryview(b"x")])',
+    'async def f{n}() -> None:\n    await text.send("a", "x")',
+    'async def f{n}() -> None:\n    await typed.send_soon("a", None)',
+    'async def f{n}() -> None:\n    await json.request("a", {{"id": 1}})',
+    'def f{n}() -> None:\n    waiting.send("a", b"x")',
+    'def f{n}() -> None:\n    waiting_text.send_soon("a", "x")',
+    "def f{n}() -> None:\n    send_all(plain)",
+    "def f{n}(producer: Producer[str]) -> None:\n    producer.send_oneway",
+]
+BAD_BODIES = [
+    'async def f{n}() -> None:\n    await plain.send("a", "x")',
+    'async def f{n}() -> None:\n    await plain.send_batch("a", ["x"])',
+    'async def f{n}() -> None:\n    await text.send("a", b"x")',
+    'async def f{n}() -> None:\n    await typed.send_soon("a", "x")',
+    'async def f{n}(producer: TransactionalProducer) -> None:\n    producer.transaction("a", "x")',
+    'def f{n}() -> None:\n    waiting.send("a", "x")',
+    'def f{n}() -> None:\n    waiting_text.send_soon("a", b"x")',
+    "def f{n}() -> None:\n    send_all(text)",
+]
+
+
 def test_mypy_sees_wrong_handlers(tmp_path: Path) -> None:
-    parts = [HEAD.strip(), *[part.format(n=number) for number, part in enumerate(GOOD + BAD)]]
-    script = tmp_path / "handlers.py"
+    check(HEAD, GOOD, BAD, tmp_path)
+
+
+def test_mypy_sees_wrong_bodies(tmp_path: Path) -> None:
+    check(BODIES_HEAD, GOOD_BODIES, BAD_BODIES, tmp_path)
+
+
+def check(head: str, good: list[str], bad: list[str], home: Path) -> None:
+    """Assert that mypy refuses the bad parts, of two lines each, and no other."""
+    parts = [head.strip(), *[part.format(n=number) for number, part in enumerate(good + bad)]]
+    script = home / "snippets.py"
     script.write_text("\n".join(parts) + "\n")
     # The cache of the project, so that only the snippets are read anew.
     command = [sys.executable, "-m", "mypy", "--config-file", str(REPOSITORY / "pyproject.toml"), str(script)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    errors = [line for line in done.stdout.splitlines() if "handlers.py:" in line and ": error:" in line]
+    errors = [line for line in done.stdout.splitlines() if "snippets.py:" in line and ": error:" in line]
     lines = {int(line.split(":")[1]) for line in errors}
-    first = len(HEAD.strip().splitlines()) + 1
-    starts = [first + 2 * number for number in range(len(GOOD + BAD))]
+    first = len(head.strip().splitlines()) + 1
+    starts = [first + 2 * number for number in range(len(good + bad))]
     refused = [number for number, start in enumerate(starts) if lines & {start, start + 1}]
-    assert refused == list(range(len(GOOD), len(GOOD + BAD))), done.stdout + done.stderr
+    assert refused == list(range(len(good), len(good + bad))), done.stdout + done.stderr
