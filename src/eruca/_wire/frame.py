@@ -37,6 +37,7 @@ _TOTAL_MAX: Final = FRAME_BYTES_MAX - 4
 _JSON_TYPE: Final = 0
 _BINARY_TYPE: Final = 1
 _HEADER_MASK: Final = 0xFFFFFF
+_BINARY_WORD: Final = _BINARY_TYPE << 24
 
 
 class FrameBuffer:
@@ -117,18 +118,17 @@ class FrameBuffer:
             if size - position < _PREFIX_BYTES:
                 break
             total, word = unpack(data, position)
-            header_bytes = word & _HEADER_MASK
-            # One comparison covers nearly every frame; `_refuse_prefix` finds out what is wrong with the others.
-            if not header_bytes + 4 <= total <= _TOTAL_MAX or header_bytes > HEADER_BYTES_MAX or word >> 24 > 1:
+            # A word without a type byte is the length of a JSON header. `_refuse_prefix` finds out what is wrong.
+            decode, header_bytes = decode_json_header, word
+            if word > HEADER_BYTES_MAX:
+                decode, header_bytes = decode_binary_header, word - _BINARY_WORD
+            if not 0 <= header_bytes <= HEADER_BYTES_MAX or not header_bytes + 4 <= total <= _TOTAL_MAX:
                 raise _refuse_prefix(total, word)
             header_start = position + _PREFIX_BYTES
             header_end = header_start + header_bytes
             if header_end > size:
                 break
-            if word <= _HEADER_MASK:
-                command = decode_json_header(data[header_start:header_end])
-            else:
-                command = decode_binary_header(data[header_start:header_end])
+            command = decode(data[header_start:header_end])
             position += 4 + total
             if position > size:
                 self.cut_short += 1
