@@ -248,9 +248,10 @@ class PullHandlers:
 
     @staticmethod
     def _code_of(result: ReadResult, offset: int) -> int:
-        if result.status in (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE):
+        code = _CODES.get(result.status)
+        if code is None:  # there is no such queue, or nothing in it
             return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
-        return _CODES[result.status]
+        return code
 
     @staticmethod
     def _encode_head(
@@ -268,7 +269,7 @@ class PullHandlers:
                     result.min_offset,
                     "" if epoch is None else f',"erucaEpoch":"{epoch}"',
                     command.opaque,
-                    result.status.value,
+                    result.status,
                 )
             ).encode()
             return FRAME_PREFIX.pack(4 + len(head) + result.size, len(head)) + head
@@ -279,7 +280,7 @@ class PullHandlers:
             max_offset=result.max_offset,
             eruca_epoch=epoch,
         )
-        frame = encode_command(command.answer(int(code), header, remark=result.status.value))
+        frame = encode_command(command.answer(int(code), header, remark=result.status))
         length, mark = FRAME_PREFIX.unpack_from(frame)
         return FRAME_PREFIX.pack(length + result.size, mark) + frame[FRAME_PREFIX.size :]
 
@@ -423,5 +424,5 @@ def _refuse_expression(error: ExpressionError) -> RequestRefused:
 
 def _weigh(header: PullMessageHeader) -> int:
     """Estimate the memory of a held pull in bytes; the client chooses its texts."""
-    texts = (header.consumer_group, header.subscription, header.expression_type, header.broker_name)
-    return HOLD_BYTES + sum([len(text) for text in texts if text is not None])
+    subscription, kind, broker = header.subscription or "", header.expression_type or "", header.broker_name or ""
+    return HOLD_BYTES + len(header.consumer_group) + len(subscription) + len(kind) + len(broker)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from time import thread_time
+
+import msgspec
 
 from eruca._ground.limits import PULL_FILTER_SECONDS
 from eruca._store.kernel import entries as kernel
@@ -28,7 +29,7 @@ _QUICK_SECONDS = PULL_FILTER_SECONDS / _LOOKS_BETWEEN
 _NOTHING = memoryview(b"")
 
 
-class ReadStatus(enum.Enum):
+class ReadStatus(enum.StrEnum):
     """The status of a read; the names are what clients see in a pull answer."""
 
     FOUND = "FOUND"
@@ -42,21 +43,19 @@ class ReadStatus(enum.Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-@dataclass(slots=True)
-class ReadResult:
+class ReadResult(msgspec.Struct):
     """Slices of the log, one for each message, and where to read next; with `joined`, a single slice or copy."""
 
     status: ReadStatus
     next_offset: int
     min_offset: int
     max_offset: int
-    slices: list[memoryview | bytearray] = field(default_factory=list)
+    slices: list[memoryview | bytearray] = []
     size: int = 0
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBounds:
+class ReadBounds(msgspec.Struct, frozen=True):
     """When a read stops: Java's maxTransfer options."""
 
     count_max: int = 32
