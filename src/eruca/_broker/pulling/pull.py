@@ -6,14 +6,15 @@ import asyncio
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from eruca._broker.administering.stats import Stats
 from eruca._broker.groups.clients import Clients
 from eruca._broker.groups.groups import Groups
 from eruca._broker.groups.offsets import Offsets
-from eruca._broker.options import BrokerOptions, LiveOptions
+from eruca._broker.options import BrokerOptions, BrokerRole, LiveOptions
 from eruca._broker.pulling.hold import Hold, Holds
-from eruca._broker.pulling.subscriptions import PullFilter, PullFilters
+from eruca._broker.pulling.subscriptions import TAG, PullFilter, PullFilters
 from eruca._broker.refusals import FAQ, refuse
 from eruca._broker.replication.readlimit import ReadLimit
 from eruca._broker.standing import Standing
@@ -63,6 +64,14 @@ _WHOLE_BYTES_MAX = 512 * 1024
 _PIECE_BYTES = 256 * 1024
 # A slave has this much less memory for readers, in percent.
 _SLAVE_RATIO_LESS = 10
+
+
+# Looking up an enum member takes longer than comparing it.
+_SLAVE: Final = BrokerRole.SLAVE
+_JSON: Final = SerializeType.JSON
+_BROADCASTING: Final = MessageModel.BROADCASTING
+_NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
+_OFFSET_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
 
 
 class _Uncompiled(Exception):
@@ -163,7 +172,7 @@ class PullHandlers:
         first: bool,
         deadline: float | None = None,
     ) -> bytes | LongAnswer | None:
-        options, is_slave = self._options.now, self._standing.is_slave
+        options, is_slave = self._options.now, self._standing.role is _SLAVE
         group = self._check_group(header, options)
         self._check_topic(link, header)
         pull_filter = self._find_filter(header, group, first)
@@ -189,16 +198,16 @@ class PullHandlers:
         if is_slave and not options.offset_check_in_slave and code in _CORRECTIONS:
             # The master may have messages that a slave does not have yet or has already deleted.
             result.next_offset = header.queue_offset
-            if code == ResponseCode.PULL_OFFSET_MOVED:
+            if code is _OFFSET_MOVED:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
-        if code == ResponseCode.PULL_NOT_FOUND and flags & PULL_SUSPEND and may_hold:
+        if code is _NOT_FOUND and flags & PULL_SUSPEND and may_hold:
             weight = _weigh(header)
             if self.holds.has_room(link, weight):
                 # Counted as a miss, as in Java: once now, and once when it is answered.
                 self._stats.on_miss()
                 self._park(link, command, header, pull_filter, deadline, weight)
                 return None
-        if code == ResponseCode.PULL_OFFSET_MOVED and self._standing.writable:
+        if code is _OFFSET_MOVED and self._standing.writable:
             self._tell_offset_moved(header, result)
         if result.slices:
             self._stats.on_get(
@@ -250,7 +259,7 @@ class PullHandlers:
     def _code_of(result: ReadResult, offset: int) -> int:
         code = _CODES.get(result.status)
         if code is None:  # there is no such queue, or nothing in it
-            return ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+            return _NOT_FOUND if offset == 0 else _OFFSET_MOVED
         return code
 
     @staticmethod
@@ -258,7 +267,7 @@ class PullHandlers:
         command: Command, code: int, result: ReadResult, suggested: int, epoch: int | None = None
     ) -> bytes:
         """Encode all of a response except the messages."""
-        if command.serialization is SerializeType.JSON:
+        if command.serialization is _JSON:
             head = (
                 _TEMPLATE
                 % (
@@ -328,7 +337,7 @@ class PullHandlers:
             online = self._clients.consumer(header.consumer_group)
             if online is None:
                 refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
-            if not group.consume_broadcast_enable and online.message_model is MessageModel.BROADCASTING:
+            if online.message_model is _BROADCASTING and not group.consume_broadcast_enable:
                 refuse(
                     ResponseCode.NO_PERMISSION,
                     f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
@@ -339,10 +348,11 @@ class PullHandlers:
             if known.sub_version < header.subscription_version:
                 refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
             kind, text = known.expression_type, known.sub_string
-        if kind not in (None, "", "TAG") and not self._options.now.property_filter:
-            refuse(ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}")
-        if first and kind is not None and text is not None and self._filters.takes_long(kind, text):
-            raise _Uncompiled(kind, text)
+        if kind and kind != TAG:
+            if not self._options.now.property_filter:
+                refuse(ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}")
+            if first and text is not None and self._filters.takes_long(kind, text):
+                raise _Uncompiled(kind, text)
         try:
             return self._filters.get(kind, text)
         except ExpressionError as error:
@@ -410,12 +420,14 @@ class PullHandlers:
 
 def _choose_bounds(header: PullMessageHeader, options: BrokerOptions) -> ReadBounds:
     """Return how much a response may contain: as configured, or as requested by a reader of large batches."""
-    count = max(1, header.max_message_nums)
+    count_max, bytes_max = PULL_COUNT_MAX, options.transfer_bytes_memory
     if header.max_message_bytes is not None:
         bytes_max = min(max(1, header.max_message_bytes), PULL_BYTES_MAX)
-        return ReadBounds(min(count, PULL_COUNT_MAX), bytes_max, joined=True)
-    count = min(count, PULL_COUNT_MAX, options.transfer_count_memory)
-    return ReadBounds(count, options.transfer_bytes_memory, joined=True)
+    elif options.transfer_count_memory < count_max:
+        count_max = options.transfer_count_memory
+    # Comparing takes less time than calling `min`, which every pull would do.
+    count = header.max_message_nums
+    return ReadBounds(count_max if count > count_max else count if count > 1 else 1, bytes_max, joined=True)
 
 
 def _refuse_expression(error: ExpressionError) -> RequestRefused:
