@@ -28,7 +28,7 @@ def test_lag_in_messages_and_time(cluster: Servers) -> None:
         ]
         stored = asked.run(_find_time(asked, queues[0], 3))
         now = from_epoch_ms(stored + HOUR_MS)
-        later, _, _ = asked.run(read_lag(asked.admin.connection, [group], [topic], limit=10, now=now))
+        later, _, _ = asked.run(read_lag(asked.connection, [group], [topic], limit=10, now=now))
         assert [row.lag_time for row in later] == [timedelta(hours=1), None]
         assert asked.run(asked.admin.offsets.lag([group], ["another"])).items == []
         assert asked.run(asked.admin.offsets.lag(["nobody"])).items == []
@@ -37,8 +37,8 @@ def test_lag_in_messages_and_time(cluster: Servers) -> None:
 
 
 async def _find_time(asked: Cluster, queue: MessageQueue, offset: int) -> int:
-    await asked.admin.connection.routes.get(queue.topic)
-    pulled = await asked.admin.connection.reader.pull(queue, offset, wanted="*", count=1, hold_ms=0, timeout_ms=5000)
+    await asked.connection.routes.get(queue.topic)
+    pulled = await asked.connection.reader.pull(queue, offset, wanted="*", count=1, hold_ms=0, timeout_ms=5000)
     return pulled.messages[0].record.store_timestamp
 
 
