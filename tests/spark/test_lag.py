@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from eruca import MessageQueue
 from eruca._admin.lag import QueueLag, read_lag, sum_lag
+from eruca._admin.offsets import Offsets
 from eruca._ground.times import from_epoch_ms
 from eruca._spark.cluster import Access, Cluster
 from tests.interop.brokers import Cluster as Servers
@@ -21,24 +22,24 @@ def test_lag_in_messages_and_time(cluster: Servers) -> None:
     send(cluster, topic, 4, queue=1)
     commit_group(cluster, group, {queues[0]: 3, queues[1]: 4})
     with Cluster(Access(cluster.name_server)) as asked:
-        rows = asked.run(asked.admin.offsets.lag([group])).items
+        rows = asked.run(Offsets(asked.connection).lag([group])).items
         assert [(row.topic, row.queue, row.offset, row.end, row.lag) for row in rows] == [
             (topic, 0, 3, 10, 7),
             (topic, 1, 4, 4, 0),
         ]
         stored = asked.run(_find_time(asked, queues[0], 3))
         now = from_epoch_ms(stored + HOUR_MS)
-        later, _, _ = asked.run(read_lag(asked.admin.connection, [group], [topic], limit=10, now=now))
+        later, _, _ = asked.run(read_lag(asked.connection, [group], [topic], limit=10, now=now))
         assert [row.lag_time for row in later] == [timedelta(hours=1), None]
-        assert asked.run(asked.admin.offsets.lag([group], ["another"])).items == []
-        assert asked.run(asked.admin.offsets.lag(["nobody"])).items == []
+        assert asked.run(Offsets(asked.connection).lag([group], ["another"])).items == []
+        assert asked.run(Offsets(asked.connection).lag(["nobody"])).items == []
         # All groups, also those that only have offsets.
-        assert {row.group for row in asked.run(asked.admin.offsets.lag(topics=[topic])).items} == {group}
+        assert {row.group for row in asked.run(Offsets(asked.connection).lag(topics=[topic])).items} == {group}
 
 
 async def _find_time(asked: Cluster, queue: MessageQueue, offset: int) -> int:
-    await asked.admin.connection.routes.get(queue.topic)
-    pulled = await asked.admin.connection.reader.pull(queue, offset, wanted="*", count=1, hold_ms=0, timeout_ms=5000)
+    await asked.connection.routes.get(queue.topic)
+    pulled = await asked.connection.reader.pull(queue, offset, wanted="*", count=1, hold_ms=0, timeout_ms=5000)
     return pulled.messages[0].record.store_timestamp
 
 

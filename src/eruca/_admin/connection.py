@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eruca._client.message import Message
 from eruca._client.options import ClientOptions, choose_options
-from eruca._client.produce.producer import Producer
 from eruca._client.pull.queuereading import QueueReader
 from eruca._client.session.calls import Calls, explain_refusal
 from eruca._client.session.cluster import ask_cluster, describe_clusters
@@ -24,6 +23,9 @@ from eruca._wire.headers import ClusterHeader, EmptyHeader, QueryConsumeQueueHea
 from eruca._wire.names import MASTER_ID, TOOLS_CONSUMER_GROUP, TOOLS_PRODUCER_GROUP
 from eruca._wire.record import Record
 from eruca.errors import ClientClosed, ConnectFailed, NetError, NoRoute
+
+if TYPE_CHECKING:
+    from eruca._client.produce.producer import Producer
 
 _READ_COUNT = 32
 # How many times a broker is asked that returns nothing although the queue has more, and the pause between.
@@ -58,6 +60,9 @@ class Connection:
 
     async def open_producer(self, *, trace: bool) -> Producer:
         """Return the producer that sends test messages, with message trace or without; it is closed with the rest."""
+        # Loaded here because few users of a connection send, and each worker of Spark loads this module.
+        from eruca._client.produce.producer import Producer
+
         async with self._opening:
             if trace not in self._producers:
                 producer = Producer(group=TOOLS_PRODUCER_GROUP, options=self.options, trace=trace)

@@ -16,8 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from eruca._admin.admin import Admin
-from eruca._client.accountfile import read_account_file
+from eruca._admin.connection import Connection
 from eruca._client.group.starting import find_offset_since
 from eruca._client.options import ClientOptions
 from eruca._client.session.calls import Calls
@@ -108,6 +107,9 @@ class Access:
         """Return the options of a client in this process. Raises ConfigError if a file cannot be read."""
         options = ClientOptions(nameservers=self.nameserver, call_timeout=self.timeout)
         if self.access_file:
+            # Every worker of Spark loads this module, and nearly none reads YAML.
+            from eruca._client.accountfile import read_account_file
+
             keys = read_account_file(Path(self.access_file))
             options = replace(
                 options,
@@ -150,7 +152,9 @@ class Cluster:
     def __init__(self, access: Access) -> None:
         self.access = access
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._admin = Admin(options=access.make_client_options())
+        #: Requests to servers, routes and the session; pass its coroutines to `run`. Parts of the admin API take it. A
+        #: whole `Admin` would load all parts in each worker of Spark.
+        self.connection = Connection(options=access.make_client_options())
 
     def __enter__(self) -> Self:
         self.open()
@@ -165,16 +169,19 @@ class Cluster:
         """Create the event loop; no connection is made yet."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._loop.run_until_complete(self._admin.__aenter__())
+            self._loop.run_until_complete(self._open())
 
     def close(self) -> None:
         """Close all connections."""
         loop, self._loop = self._loop, None
         if loop is not None:
             try:
-                loop.run_until_complete(self._admin.__aexit__(None, None, None))
+                loop.run_until_complete(self.connection.close())
             finally:
                 loop.close()
+
+    async def _open(self) -> None:
+        self.connection.open()  # needs a running loop
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run a coroutine and wait for its result."""
@@ -183,14 +190,9 @@ class Cluster:
         return self._loop.run_until_complete(work)
 
     @property
-    def admin(self) -> Admin:
-        """The administration API of the cluster; pass its coroutines to `run`."""
-        return self._admin
-
-    @property
     def calls(self) -> Calls:
         """Typed requests to servers; pass its coroutines to `run`."""
-        return self._admin.connection.calls
+        return self.connection.calls
 
     async def insist(self, ask: Callable[[], Awaitable[_Result]]) -> _Result:
         """Retry a request while a server does not answer, with increasing pauses."""
@@ -209,11 +211,11 @@ class Cluster:
 
     def list_topics(self) -> list[str]:
         """Return the names of all topics."""
-        return self.run(self.insist(self._admin.connection.list_topics))
+        return self.run(self.insist(self.connection.list_topics))
 
     def find_route(self, topic: str) -> Route | None:
         """Look up the route of a topic; returns None if the topic does not exist."""
-        return self.run(self.insist(lambda: self._admin.connection.find_route(topic)))
+        return self.run(self.insist(lambda: self.connection.find_route(topic)))
 
     def list_queues(self, topics: Iterable[str]) -> dict[str, list[MessageQueue]]:
         """Look up the readable queues of topics; topics that do not exist are left out."""
@@ -222,7 +224,7 @@ class Cluster:
 
     def find_address(self, queue: MessageQueue) -> str:
         """Return the address of the broker of a queue, of its master if there is one. Raises ConnectFailed."""
-        routes = self._admin.connection.routes
+        routes = self.connection.routes
         if routes.find_address(queue.broker_name) is None:
             self.find_route(queue.topic)
         return routes.require_address(queue.broker_name)
@@ -237,14 +239,14 @@ class Cluster:
 
     async def ask_broker(self, queue: MessageQueue, ask: Callable[[str, MessageQueue], Awaitable[_Result]]) -> _Result:
         """Ask the broker of a queue once; after a network error its address is looked up for the next attempt."""
-        routes = self._admin.connection.routes
+        routes = self.connection.routes
         if routes.find_address(queue.broker_name) is None:
-            await self._admin.connection.find_route(queue.topic)
+            await self.connection.find_route(queue.topic)
         address = routes.require_address(queue.broker_name)
         try:
             return await ask(address, queue)
         except NetError:
-            await self._admin.connection.find_route(queue.topic)
+            await self.connection.find_route(queue.topic)
             raise
 
     def gather(

@@ -392,10 +392,16 @@ def test_a_message_that_was_just_written_is_dispatched_as_any_record(
         entries, at, _ = queue.find_room()
         file = index.files[-1] if index is not None and index.files else None
         prefix = index_prefix(encoded.decode())
-        if twin.dispatch_one(properties, prefix, position, size, store_time, entries, at, with_index, file):
-            queue.add_run(1, position + size)
-        else:
+        keys, slots, room = (None, 0, 0) if file is None else (file.buffer, file.slots, file.room)
+        count = twin.dispatch_one(
+            properties, prefix, position, size, store_time, entries, at, with_index, keys, slots, room
+        )
+        if count < 0:
             written.run_record(facts, into_index=True)
+            continue
+        queue.add_run(1, position + size)
+        if file is not None:
+            file.add_run(count)
     expect_same(written, alone)
 
 
@@ -403,4 +409,4 @@ def test_a_message_that_was_just_written_is_dispatched_as_any_record(
 def test_an_entry_that_is_not_inside_its_file_is_an_error(twin: ModuleType) -> None:
     for entries_at in (-1, 20):
         with pytest.raises(ValueError, match="not inside"):
-            twin.dispatch_one(b"", 1, 0, 100, NOW, bytearray(39), entries_at, True, None)
+            twin.dispatch_one(b"", 1, 0, 100, NOW, bytearray(39), entries_at, True, None, 0, 0)

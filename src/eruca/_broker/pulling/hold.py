@@ -74,6 +74,7 @@ class Holds:
         self._max_offset = max_offset
         #: The pulls that wait for each queue. Dicts keep the order and allow removal from the middle.
         self.by_queue: dict[tuple[str, int], dict[Hold, None]] = {}
+        # Every connection that has had a held pull, until it closes: a consumer has the next one soon.
         self._by_link: dict[Link, _Holder] = {}
         self._count = 0
         self._weight = 0
@@ -236,8 +237,6 @@ class Holds:
         holder = self._by_link[hold.link]
         del holder.holds[hold]
         holder.weight -= hold.weight
-        if not holder.holds:
-            del self._by_link[hold.link]
         self._count -= 1
         self._weight -= hold.weight
 

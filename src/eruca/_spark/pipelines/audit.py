@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pyspark.sql import functions as sf
 
+from eruca._admin.transactions import Transactions
 from eruca._ground.durations import Duration, to_seconds
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.archive.plan import make_store_reader
@@ -211,7 +212,7 @@ def count_transactions(transactions: Any) -> Any:
 def ask_transactions(session: Any, access: Access) -> Any:
     """Ask the brokers for undecided transactions."""
     with Cluster(access) as cluster:
-        found = cluster.run(cluster.admin.transactions.list(limit=sys.maxsize)).items
+        found = cluster.run(Transactions(cluster.connection).list(limit=sys.maxsize)).items
     rows = [
         (
             row.broker,

@@ -193,9 +193,9 @@ def _keeps_marks(access: Access) -> bool:
     """Whether all brokers drop messages of a replay that they have already stored."""
 
     async def ask() -> bool:
-        for address in (await cluster.admin.connection.list_masters()).values():
+        for address in (await cluster.connection.list_masters()).values():
             try:
-                if not await cluster.admin.connection.calls.drops_duplicates(address):
+                if not await cluster.connection.calls.drops_duplicates(address):
                     return False
             except RequestRefused:
                 return False  # Java brokers do this in their first seconds

@@ -15,6 +15,7 @@ from typing import Any, Final
 from pyspark.sql import functions as sf
 
 from eruca._admin.lag import sum_lag
+from eruca._admin.offsets import Offsets
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.charts import write_report
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
@@ -181,7 +182,7 @@ def _collect_traffic(histogram: Any, summary: JobSummary) -> dict[str, Table]:
 def collect_lag(access: Access, topics: Sequence[str] = ()) -> Table:
     """Return the current lag, one row for each group and topic."""
     with Cluster(access) as cluster:
-        rows = sum_lag(cluster.run(cluster.admin.offsets.lag(topics=topics, limit=sys.maxsize)).items)
+        rows = sum_lag(cluster.run(Offsets(cluster.connection).lag(topics=topics, limit=sys.maxsize)).items)
     return [
         {
             "group": row.group,

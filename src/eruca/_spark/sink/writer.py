@@ -107,7 +107,7 @@ async def _find_queues(cluster: Cluster, topic: str, *, patient: bool) -> Sequen
     deadline = asyncio.get_running_loop().time() + _REGISTRATION_S
     while True:
         try:
-            route = await cluster.insist(lambda: cluster.admin.connection.routes.get_for_send(topic))
+            route = await cluster.insist(lambda: cluster.connection.routes.get_for_send(topic))
             break
         except NoRoute:
             if not patient or asyncio.get_running_loop().time() > deadline:
@@ -123,11 +123,11 @@ def _refuse_java(
 ) -> None:
     """Raise ConfigError unless every broker that receives rows is an Eruca broker."""
     if queues:
-        masters = {queue.broker_name: cluster.admin.connection.find_master(queue.broker_name) for queue in queues}
+        masters = {queue.broker_name: cluster.connection.find_master(queue.broker_name) for queue in queues}
     else:
-        masters = cluster.run(cluster.insist(cluster.admin.connection.list_masters))
+        masters = cluster.run(cluster.insist(cluster.connection.list_masters))
     for name, address in sorted(masters.items()):
-        if not cluster.run(cluster.insist(partial(cluster.admin.connection.calls.drops_duplicates, address))):
+        if not cluster.run(cluster.insist(partial(cluster.connection.calls.drops_duplicates, address))):
             raise ConfigError(
                 f"{what} needs Eruca brokers: only an Eruca broker {ability}, and {name} at {address} is not one",
                 hint=hint,
@@ -141,10 +141,10 @@ class Lanes:
     """Sends requests: one at a time per queue, to several queues at a time."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
-        self._routes = cluster.admin.connection.routes
+        self._routes = cluster.connection.routes
         self._options = options
         self._timeout_ms = to_ms("timeout", options.access.timeout)
-        self._sender = Sender(cluster.admin.connection.session, ONCE_GROUP if options.is_idempotent else SINK_GROUP)
+        self._sender = Sender(cluster.connection.session, ONCE_GROUP if options.is_idempotent else SINK_GROUP)
         self._batch_properties = f"{WAIT}\x01{'true' if options.wait_store_ok else 'false'}"
         self._waiting: dict[MessageQueue, deque[Request]] = {}
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -251,7 +251,7 @@ def write_rows(
     """Send the rows of a partition; returns when all are stored."""
     prepare_worker()
     with Cluster(plan.options.access) as cluster:
-        packer = RowPacker(plan.options, partition, cluster.admin.connection.session.unique_ids, once_prefix)
+        packer = RowPacker(plan.options, partition, cluster.connection.session.unique_ids, once_prefix)
         return cluster.run(_write(cluster, plan, packer, batches, partition))
 
 

@@ -45,7 +45,7 @@ def match_topics(cluster: Cluster, pattern: str) -> list[str]:
     # A pattern such as `.*` is not meant to match these.
     hidden = {name for name in names if is_system_topic(name)}
     # Every broker and every cluster has a topic named after it.
-    for name, brokers in cluster.run(cluster.insist(cluster.admin.connection.list_clusters)).items():
+    for name, brokers in cluster.run(cluster.insist(cluster.connection.list_clusters)).items():
         hidden.update((name, *brokers))
     if not pattern.startswith(("%", "\\%", "(%")):
         hidden |= {name for name in names if name.startswith((RETRY_PREFIX, DLQ_PREFIX))}
@@ -57,7 +57,7 @@ def match_topics(cluster: Cluster, pattern: str) -> list[str]:
 
 def _find_route(cluster: Cluster, topic: str, options: SourceOptions) -> Route | None:
     try:
-        return cluster.run(cluster.insist(lambda: cluster.admin.connection.routes.refresh(topic)))
+        return cluster.run(cluster.insist(lambda: cluster.connection.routes.refresh(topic)))
     except NoRoute as error:
         if options.loss == "true":
             raise
@@ -87,11 +87,11 @@ def check_filter(cluster: Cluster, options: SourceOptions, topics: Iterable[str]
         subscription = options.make_subscription(topic)
         if subscription.kind != SQL92:
             return
-        route = cluster.admin.connection.routes.peek(topic)
+        route = cluster.connection.routes.peek(topic)
         for name, by_id in route.brokers.items() if route is not None else ():
             address = next(iter(by_id.values()))
             check = cluster.calls.check_subscription(
-                address, cluster.admin.connection.session.client_id, options.consumer_group, subscription.data
+                address, cluster.connection.session.client_id, options.consumer_group, subscription.data
             )
             try:
                 cluster.run(check)

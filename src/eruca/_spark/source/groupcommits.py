@@ -83,7 +83,7 @@ class GroupCommits:
         cluster = self._cluster
         if cluster.find_route(RETRY_PREFIX + group) is not None:
             return
-        client = cluster.admin.connection.session.client_id
+        client = cluster.connection.session.client_id
         member = ConsumerData(group_name=group, consume_type=ConsumeType.CONSUME_ACTIVELY)
         sign = HeartbeatData(client_id=client, consumer_data_set=[member])
         for address in {cluster.find_address(queue) for queue in offsets}:

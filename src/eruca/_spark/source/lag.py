@@ -210,7 +210,7 @@ def _ask(
 
 async def _find_stored_at(cluster: Cluster, queue: MessageQueue, offset: int) -> int | None:
     """Return when the first message from an offset on was stored; None if there is none."""
-    message = await find_next(cluster.admin.connection, queue, offset)
+    message = await find_next(cluster.connection, queue, offset)
     return None if message is None else message.record.store_timestamp
 
 

@@ -275,7 +275,7 @@ class _Puller:
             except RequestRefused as error:
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     # A broker that has just started may return this too; then the name server still knows the topic.
-                    if await self._cluster.admin.connection.find_route(each.queue.topic) is None:
+                    if await self._cluster.connection.find_route(each.queue.topic) is None:
                         return None
                 elif error.code not in _PASSING:
                     raise
@@ -294,9 +294,9 @@ class _Puller:
 
     async def _find_again(self, each: QueueRange) -> None:
         """Look up the address of a broker again: it may have moved, or a slave may have taken over."""
-        routes, broker = self._cluster.admin.connection.routes, each.queue.broker_name
+        routes, broker = self._cluster.connection.routes, each.queue.broker_name
         try:
-            await self._cluster.admin.connection.find_route(each.queue.topic)
+            await self._cluster.connection.find_route(each.queue.topic)
         except NetError as error:
             log.info("no name server answers: %s", error)
         self._addresses[broker] = routes.find_address(broker) or self._addresses[broker]

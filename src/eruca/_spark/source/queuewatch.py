@@ -122,12 +122,12 @@ class ClusterView:
     def find_routes(self, topics: Collection[str]) -> dict[str, Route | None]:
         """Return the route of each topic."""
 
-        find = self.cluster.admin.connection.find_route
+        find = self.cluster.connection.find_route
         return self.cluster.gather(topics, lambda topic: self._ask(partial(find, topic)))
 
     def list_masters(self) -> dict[str, str]:
         """Return the masters that are registered now."""
-        return self.cluster.run(self._ask(self.cluster.admin.connection.list_masters))
+        return self.cluster.run(self._ask(self.cluster.connection.list_masters))
 
     def find_ends(self, queues: Collection[MessageQueue]) -> Offsets:
         """Return the offset after the last message of each queue."""

@@ -305,12 +305,14 @@ def dispatch_one(
     entries: Any,
     entries_at: cython.Py_ssize_t,
     with_keys: cython.bint,
-    file: Any,
-) -> bool:
+    keys: Any,
+    slots: cython.longlong,
+    room: cython.longlong,
+) -> int:
     """Dispatch a record that was just written, with these properties, to a queue whose next entry goes to `entries_at`.
 
-    `with_keys`: there is an index; `file` is its last file, or None before the first. Returns False when the record is
-    not ordinary; then nothing was written.
+    `with_keys`: there is an index; `keys` is its last file, None before the first, with room for that many entries.
+    Returns how many of them were written, or -1 when the record is not ordinary; then nothing was written.
     """
     memory: _Memory = _Memory.__new__(_Memory)
     if cython.compiled:
@@ -321,19 +323,17 @@ def dispatch_one(
     is_put: cython.bint
     count: cython.int = find_hashes(p, 0, len(properties), prefix, with_keys, out, HASHES_MAX)
     if count > 0:
-        if file is None or count > HASHES_MAX or count > file.room:
-            return False
-        slots: cython.longlong = file.slots
-        memory.hold(file.buffer, True)
+        if keys is None or count > HASHES_MAX or count > room:
+            return -1
+        memory.hold(keys, True)
         is_put = put_entries(memory.p, memory.size, slots, out, count, position, store_time)
         memory.release()
         if not is_put:
-            return False
-        file.add_run(count)
+            return -1
     memory.hold(entries, True)
     if entries_at < 0 or entries_at + ENTRY_BYTES > memory.size:
         memory.release()
         raise ValueError(f"an entry at {entries_at} is not inside {len(entries)} bytes")
     write_entry(memory.p, entries_at, position, size, out[0])
     memory.release()
-    return True
+    return count

@@ -308,7 +308,8 @@ class CommitLog:
         segment = self.chain.find(position)
         if segment is None:
             return 0, -1, memoryview(b"")
-        return segment.start, min(segment.end, self.readable_end), memoryview(segment.buffer)
+        end = segment.end
+        return segment.start, end if end < self.readable_end else self.readable_end, memoryview(segment.buffer)
 
     def commit(self) -> int:
         """Write the content of the transient buffer to the file; returns the position readable after that."""

@@ -98,7 +98,9 @@ class PooledSegment(Segment):
     @property
     def buffer(self) -> Buffer:  # type: ignore[override]
         """The bytes of the file."""
-        return self.mapping.buffer
+        self.was_used = True
+        mapping = self._mapping
+        return self.mapping.buffer if mapping is None else mapping.buffer
 
     def unmap(self) -> None:
         """Unmap as soon as no reader is left; the next use maps the file again."""

@@ -264,8 +264,8 @@ class ConsumeQueue:
         segment = self.chain.find(position)
         if segment is None or offset >= self.max_offset:
             return memoryview(b"")
-        stop = min(offset + count, self.max_offset, segment.end // ENTRY_BYTES) * ENTRY_BYTES - segment.start
-        return memoryview(segment.buffer)[position - segment.start : stop]
+        start, last = segment.start, min(segment.end // ENTRY_BYTES, self.max_offset, offset + count)
+        return memoryview(segment.buffer)[position - start : last * ENTRY_BYTES - start]
 
     def find_position(self, position: int) -> int:
         """The first offset whose record is at a commit-log position or later; max_offset when none does."""

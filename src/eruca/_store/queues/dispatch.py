@@ -225,7 +225,9 @@ class Dispatch:
         append. Returns False when the record is not ordinary; then nothing was done.
         """
         position, size, index = message.position, message.size, self.index
-        if not dispatch_one(
+        file = None if index is None or not index.files else index.files[-1]
+        keys, slots, room = (None, 0, 0) if file is None else (file.buffer, file.slots, file.room)
+        written = dispatch_one(
             message.properties,
             prefix,
             position,
@@ -234,9 +236,14 @@ class Dispatch:
             entries,
             entries_at,
             index is not None,
-            index.files[-1] if index is not None and index.files else None,
-        ):
+            keys,
+            slots,
+            room,
+        )
+        if written < 0:
             return False
+        if file is not None and written:
+            file.add_run(written)
         queue.add_run(1, position + size)
         return True
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from time import thread_time
+from typing import Final
+
+import msgspec
 
 from eruca._ground.limits import PULL_FILTER_SECONDS
 from eruca._store.kernel import entries as kernel
@@ -28,7 +30,7 @@ _QUICK_SECONDS = PULL_FILTER_SECONDS / _LOOKS_BETWEEN
 _NOTHING = memoryview(b"")
 
 
-class ReadStatus(enum.Enum):
+class ReadStatus(enum.StrEnum):
     """The status of a read; the names are what clients see in a pull answer."""
 
     FOUND = "FOUND"
@@ -42,21 +44,25 @@ class ReadStatus(enum.Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-@dataclass(slots=True)
-class ReadResult:
+# Looking up an enum member, or calling `min`, takes as long as reading an entry. Every pull reads.
+_FOUND: Final = ReadStatus.FOUND
+_NO_MATCH: Final = ReadStatus.NO_MATCHED_MESSAGE
+_AT_END: Final = ReadStatus.OFFSET_OVERFLOW_ONE
+
+
+class ReadResult(msgspec.Struct):
     """Slices of the log, one for each message, and where to read next; with `joined`, a single slice or copy."""
 
     status: ReadStatus
     next_offset: int
     min_offset: int
     max_offset: int
-    slices: list[memoryview | bytearray] = field(default_factory=list)
+    slices: list[memoryview | bytearray] = []
     size: int = 0
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBounds:
+class ReadBounds(msgspec.Struct, frozen=True):
     """When a read stops: Java's maxTransfer options."""
 
     count_max: int = 32
@@ -89,12 +95,12 @@ def read_queue(
     if limit is not None and queue.end_position > limit:
         stored, high = high, queue.find_end(limit)
         if high <= offset <= stored:
-            return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+            return ReadResult(_AT_END, offset, low, high)
     if not low <= offset < high:
         return _send_elsewhere(offset, low, high)
-    result = ReadResult(ReadStatus.NO_MATCHED_MESSAGE, offset, low, high)
+    result = ReadResult(_NO_MATCH, offset, low, high)
     count_max, bytes_max = bounds.count_max, bounds.bytes_max
-    look_max = max(_SCAN_ENTRIES_MIN, count_max)
+    look_max = count_max if count_max > _SCAN_ENTRIES_MIN else _SCAN_ENTRIES_MIN
     looked = 0.0 if accept is None else thread_time()
     filter_end, look_at = looked + PULL_FILTER_SECONDS, 2
     if high < queue.max_offset:
@@ -139,7 +145,7 @@ def read_queue(
         taken_bytes += len(view)
     result.size, result.count, result.next_offset = taken_bytes, len(slices), offset + scanned
     if slices:
-        result.status = ReadStatus.FOUND
+        result.status = _FOUND
     elif removed:
         result.status = ReadStatus.MESSAGE_WAS_REMOVING
     elif not scanned:
@@ -159,7 +165,7 @@ def _send_elsewhere(offset: int, low: int, high: int) -> ReadResult:
     if offset < low:
         return ReadResult(ReadStatus.OFFSET_TOO_SMALL, low, low, high)
     if offset == high:
-        return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+        return ReadResult(_AT_END, offset, low, high)
     return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
 
@@ -191,7 +197,7 @@ def _take_run(
     else:
         run = ENTRY.iter_unpack(entries[: count * ENTRY_BYTES])
         result.slices = [whole[position - start : position - start + size] for position, size, _ in run]
-    result.status, result.next_offset = ReadStatus.FOUND, offset + count
+    result.status, result.next_offset = _FOUND, offset + count
     result.size, result.count = size, count
     return count, size
 

@@ -25,6 +25,7 @@ else:
         has_word,
         read_i32,
         read_u32,
+        take,
         write_hex,
         write_i64,
         write_u32,
@@ -50,6 +51,7 @@ compiled: bool = cython.compiled
 
 _ITEM_BYTES = cython.declare(cython.int, 22)
 _ITEM_HEAD_BYTES = cython.declare(cython.int, 20)
+_COPIED_BYTES_MAX = cython.declare(cython.int, 8192)
 
 
 def measure_batch(
@@ -205,6 +207,7 @@ def write_batch(
     whole = memoryview(data)
     item: cython.Py_ssize_t = 0
     body: cython.Py_ssize_t
+    at_body: cython.Py_ssize_t
     own: cython.Py_ssize_t
     own_at: cython.Py_ssize_t
     joined: cython.Py_ssize_t
@@ -220,7 +223,9 @@ def write_batch(
         record = HEAD_BYTES + body + len(tail) + 2 + joined
         if at + record > stop or ids_at + 33 > len(ids_view) + 1:
             raise ValueError("the batch is larger than it was measured")
-        crc = crc32(whole[item + _ITEM_HEAD_BYTES : item + _ITEM_HEAD_BYTES + body])
+        # Copying a body, if it is not large, is cheaper than a view of it.
+        at_body = item + _ITEM_HEAD_BYTES
+        crc = crc32(take(p, at_body, at_body + body) if body <= _COPIED_BYTES_MAX else whole[at_body : at_body + body])
         copy(q, at, head_p, 0, HEAD_BYTES)
         write_u32(q, at, record)
         write_u32(q, at + CRC_AT, crc & CRC_MASK)

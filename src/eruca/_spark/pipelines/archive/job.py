@@ -211,10 +211,10 @@ def _send_marks(cluster: Cluster, marks: Mapping[str, int]) -> dict[str, str]:
 
     async def tell() -> dict[str, str]:
         problems: dict[str, str] = {}
-        for broker, address in (await cluster.admin.connection.list_masters()).items():
+        for broker, address in (await cluster.connection.list_masters()).items():
             if broker not in marks:
                 continue
-            _, known = await cluster.admin.connection.ask(address, RequestCode.GET_BROKER_CONFIG, EmptyHeader())
+            _, known = await cluster.connection.ask(address, RequestCode.GET_BROKER_CONFIG, EmptyHeader())
             if not isinstance(known, dict) or "archivedPosition" not in known:
                 problems[broker] = "it is not an Eruca broker, and deletes by age alone"
             elif int(known["archivedPosition"]) < marks[broker]:

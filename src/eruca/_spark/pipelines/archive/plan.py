@@ -91,8 +91,8 @@ def read_log_ends(cluster: Cluster) -> dict[str, int]:
 
     async def ask() -> dict[str, int]:
         ends: dict[str, int] = {}
-        for broker, address in (await cluster.admin.connection.list_masters()).items():
-            _, body = await cluster.admin.connection.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
+        for broker, address in (await cluster.connection.list_masters()).items():
+            _, body = await cluster.connection.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, EmptyHeader())
             table = body.table if isinstance(body, KVTable) else {}
             end, behind = table.get("commitLogMaxOffset", "0"), table.get("dispatchBehindBytes", "0")
             ends[broker] = max(0, int(end) - int(behind))
