@@ -17,6 +17,7 @@ from starlette.routing import Route as Mounted
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eruca._admin.plans import Plans
+from eruca._console.brokers.reading import OptionMeaning
 from eruca._console.clusters import Cluster, Clusters
 from eruca._console.identity import audit
 from eruca._console.identity.gate import Gate
@@ -28,10 +29,11 @@ from eruca._console.pages.static import serve_static
 from eruca._console.pages.visit import Parts, make_url
 from eruca._console.routes import ROUTES
 from eruca._console.state import Schema, State
+from eruca._console.topics import favourites
 from eruca.errors import ConnectFailed
 
 #: The tables of all subjects.
-SCHEMAS: tuple[Schema, ...] = (audit.SCHEMA,)
+SCHEMAS: tuple[Schema, ...] = (audit.SCHEMA, favourites.SCHEMA)
 _CONNECTIONS_MAX = 500
 _STOP_S = 3
 _HEADERS = {
@@ -50,7 +52,9 @@ _RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in _HEAD
 class Console:
     """The console of some clusters."""
 
-    def __init__(self, options: ConsoleOptions, clusters: Sequence[Cluster]) -> None:
+    def __init__(
+        self, options: ConsoleOptions, clusters: Sequence[Cluster], meanings: Sequence[OptionMeaning] = ()
+    ) -> None:
         self.options = options
         state = State(Path(options.directory), SCHEMAS)
         self.parts = Parts(
@@ -61,6 +65,8 @@ class Console:
             audit=audit.Audit(state),
             plans=Plans(),
             streams=Streams(),
+            favourites=favourites.Favourites(state),
+            meanings={each.key: each for each in meanings},
         )
         self.app = build_app(self.parts, ROUTES)
         self._server: _Server | None = None
