@@ -248,7 +248,7 @@ class PullMembership:
         await self._changes.tell([], [inbox.queue])
         if not await inbox.wait_until(lambda: inbox.unfinished is None, self._settle_s_max):
             log.warning(
-                "%s is released although its last poll is not done after %.0f s", inbox.queue, self._settle_s_max
+                "%s is released although its last poll is not settled after %.0f s", inbox.queue, self._settle_s_max
             )
         if self._auto_commit:
             await self.holdings.commit_last(inbox)
