@@ -14,7 +14,7 @@ from eruca._client.group.inbox import Inbox
 from eruca._client.group.observing import ConsumeObserver, Tally
 from eruca._client.group.redelivery import Redelivery
 from eruca._client.group.settling import Settlement
-from eruca._client.later import DEAD, LATER, Later, make_later
+from eruca._client.later import DEAD, Later
 from eruca._client.message import Decode, Message, Outcome
 from eruca._client.push.handlers import HandlerEntry, HandlerThreads
 from eruca._core.concurrency import AdaptiveLimit
@@ -22,7 +22,7 @@ from eruca._ground.repeating import Repeating
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.properties import RETRY_TOPIC
 from eruca._wire.record import Record
-from eruca.errors import ConfigError, ErucaError
+from eruca.errors import ErucaError
 
 log = logging.getLogger(__name__)
 
@@ -328,7 +328,7 @@ class ConcurrentService:
             # The handler may already have settled single messages.
             is_open = message._settle is not None and inbox.process.is_open(record.queue_offset)
             if is_open and not inbox.dropped:
-                await self._give_back(inbox, record, DEAD if outcome is Outcome.DEAD else _find_later(message))
+                await self._give_back(inbox, record, DEAD if outcome is Outcome.DEAD else message._later)
             inbox.end([record])
 
     async def _give_back(self, inbox: Inbox, record: Record, later: Later) -> None:
@@ -411,12 +411,3 @@ class ConcurrentService:
         await asyncio.gather(*tasks, return_exceptions=True)
         for crew in crews:
             crew.handler.close()
-
-
-def _find_later(message: Message) -> Later:
-    """Return when a message whose handler failed is delivered again."""
-    try:
-        return make_later(message.retry_delay, message.retry_level)
-    except ConfigError as error:
-        log.error("%s is delivered again with the usual delay: %s", message, error)
-        return LATER

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from eruca._client.handover import Handover
+from eruca._client.later import LATER, make_later
 from eruca._client.message import Message, Outcome
 from eruca._client.push.typedbodies import Body, make_typed
 from eruca._client.push.workers import Job, Workers
@@ -139,9 +140,14 @@ class HandlerEntry:
 
     def _explain_error(self, messages: list[Message], error: BaseException) -> Outcome:
         if isinstance(error, RetryLater):
+            try:
+                later = make_later(error.delay, error.delay_level)
+            except ConfigError as wrong:
+                log.error("%s is delivered again with the usual delay: %s", messages[0], wrong)
+                later = LATER
             for message in messages:
-                message.retry_delay, message.retry_level = error.delay, error.delay_level
-            return Outcome.LATER if error.delay_level >= 0 else Outcome.DEAD
+                message._later = later
+            return Outcome.DEAD if later.level < 0 else Outcome.LATER
         log.exception("the handler of %s failed on %s", self.topic, messages[0])
         return Outcome.LATER
 

@@ -177,8 +177,7 @@ async def test_a_handler_may_say_any_delay(delay: Any, caplog: pytest.LogCapture
     redelivery = NotedRedelivery()
 
     async def handle(message: Message) -> Outcome:
-        message.retry_delay = delay
-        return Outcome.LATER
+        raise RetryLater(delay=delay)
 
     service, inbox = make_concurrent(handle, redelivery), make_inbox()
     put(service, inbox, make_records(0))
