@@ -105,6 +105,16 @@ def test_everything_public_is_in_the_guide() -> None:
     assert [name for name in eruca.__all__ if name not in text and name != "__version__"] == []
 
 
+def test_every_attribute_of_what_is_public_is_in_a_guide() -> None:
+    import eruca
+
+    words = set(re.findall(r"\w+", "".join(page.read_text(encoding="utf-8") for page in GUIDE.parent.glob("*.md"))))
+    kinds = [kind for name in eruca.__all__ if isinstance(kind := getattr(eruca, name), type)]
+    names = {name for kind in kinds if not issubclass(kind, Exception) for name in dir(kind)}
+    assert {"ack", "send_soon", "cached_max"} <= names
+    assert sorted(name for name in names - words if not name.startswith("_")) == []
+
+
 # The tables of options: how a header names what has them, on both pages.
 OPTION_TABLES: dict[str, tuple[Callable[..., object], ...]] = {
     "`ClientOptions`": (ClientOptions,),

@@ -109,15 +109,11 @@ class Rebalance:
     exclusive: bool = False
 
     def __post_init__(self) -> None:
-        self.find_strategy()
+        find_strategy(self.strategy)
         to_seconds("Rebalance.interval", self.interval, at_least=_INTERVAL_S_MIN)
         to_seconds("Rebalance.lock_interval", self.lock_interval, at_least=_INTERVAL_S_MIN)
         if self.on_change is not None and not callable(self.on_change):
             raise ConfigError(f"Rebalance.on_change={self.on_change!r}: expected a function")
-
-    def find_strategy(self) -> Strategy:
-        """Return the strategy object. Raises ConfigError for an unknown name."""
-        return find_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
