@@ -30,7 +30,7 @@ async def send_message(call: Call) -> None:
         line.text("p").encode(),
         tags=line.find("c"),
         keys=line.text("k").split(),
-        # Like Java: a broker without a queue is no choice.
+        # Like Java: a broker without a queue is not chosen.
         broker=line.find("b") if queue >= 0 else None,
         queue=queue if queue >= 0 else None,
         auto_create=True,
