@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eruca._client.produce.choosing import Selector
 from eruca._client.produce.outgoing import Receipt
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import ResponseCode
 from eruca.errors import CallTimeout, ErucaError, RequestRefused, SendFailed

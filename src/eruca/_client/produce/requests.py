@@ -18,7 +18,7 @@ from eruca._client.produce.choosing import Selector
 from eruca._client.produce.listeners import Listeners
 from eruca._client.produce.packing import Packer
 from eruca._client.produce.sending import Parcel
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._client.session.session import Session
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import RequestCode
