@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from eruca._client.arguments import check_callable
 from eruca._client.later import DEAD, LATER, Later, make_later
 from eruca._client.namespaces import unwrap, unwrap_queue
 from eruca._ground.durations import Duration
@@ -285,6 +286,12 @@ class Message(ReceivedMessage):
         if settle is not None:
             self._settled_by = settle
         return settle
+
+
+def check_decode(deserializer: Decode | None) -> None:
+    """Raise ConfigError unless a deserializer is a function, or there is none."""
+    if deserializer is not None:
+        check_callable("deserializer", deserializer)
 
 
 def decode_body(message: ReceivedMessage, decode: Decode) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
+from eruca._client.arguments import check_count
 from eruca._client.handover import Handover
 from eruca._client.later import LATER, make_later
 from eruca._client.message import Message, Outcome
@@ -189,13 +190,11 @@ def make_handler(
         raise ConfigError(f"the handler of {topic} is not a function: {function!r}")
     is_async = is_async_function(function)
     is_adaptive = concurrency == "auto"
-    if isinstance(concurrency, int):
-        count = concurrency
-    elif is_adaptive:
+    if is_adaptive:
         count = _TASKS_MAX if is_async else _THREADS_MAX
+    elif isinstance(concurrency, str):
+        raise ConfigError(f"concurrency={concurrency!r:.80}: expected a number or 'auto'")
     else:
-        raise ConfigError(f"concurrency={concurrency!r}: expected a number or 'auto'")
-    if count < 1 or not 1 <= batch <= 1024:
-        raise ConfigError(f"concurrency={count}, batch={batch}: both must be at least 1, and a batch at most 1024")
+        count = check_count("concurrency", concurrency)
     function = make_typed(topic, function, batch, is_async=is_async)
     return HandlerEntry(topic, function, count, batch, auto_commit, is_async, is_adaptive)

@@ -749,12 +749,6 @@ async def test_leaving_waits_for_the_handler_at_work_and_begins_nothing_more() -
 # -- what is not a handler ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("concurrency", "batch"), [(0, 1), (1, 0), (1, 1025)])
-def test_bounds_of_a_handler(concurrency: int, batch: int) -> None:
-    with pytest.raises(ConfigError, match="at least 1"):
-        make_handler("T", lambda _: None, concurrency=concurrency, batch=batch, auto_commit=True)
-
-
 def test_a_handler_can_be_called() -> None:
     with pytest.raises(ConfigError, match="is not a function"):
         make_handler("T", cast(Any, "no"), concurrency=1, batch=1, auto_commit=True)
