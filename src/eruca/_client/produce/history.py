@@ -78,7 +78,7 @@ class History:
     def explain(self, topic: str, timeout_ms: float) -> SendFailed:
         """Return the error for a message that was not stored."""
         tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
-        told = list(self.told) or [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
+        told = list(self.told) or [f"the timeout of {timeout_ms / 1000:.3g} s was over before the first try"]
         error = SendFailed(
             f"the message for {topic} was not stored after {tries}: {self.reason or told[-1]}",
             told,

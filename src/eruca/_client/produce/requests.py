@@ -90,7 +90,7 @@ class Requests:
                     return await reply
                 return await self._listeners.wait_for_reply(session, reply, wrapped, patience_s)
         except TimeoutError:
-            what = f"request {correlation_id} of topic {topic} within {timeout_ms} ms"
+            what = f"request {correlation_id} of topic {topic} within {timeout_ms / 1000:g} s"
             if not is_sent:
                 raise RequestTimeout(f"could not send {what}") from None
             raise RequestTimeout(

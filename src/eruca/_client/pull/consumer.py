@@ -296,6 +296,7 @@ class PullConsumer(Client):
 
         If there is none, the broker waits for one for at most `hold`. Our position does not change.
         """
+        check_type("offset", offset, int)
         check_count("max_messages", max_messages, at_most=_POLL_COUNT_MAX)
         return await self._require_started().reader.pull(
             self._name(queue),
@@ -348,6 +349,7 @@ class PullConsumer(Client):
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at another offset of one of our queues. Raises OffsetLost, QueueNotOurs."""
+        check_type("offset", offset, int)
         self._find_inbox(queue)
         begin, end = await asyncio.gather(self.begin_offset(queue), self.end_offset(queue))
         if not begin <= offset <= end:
@@ -411,7 +413,9 @@ class PullConsumer(Client):
         if offsets is None:
             await membership.holdings.commit_handed_out()
             return
-        for queue in offsets:
+        check_type("offsets", offsets, Mapping)
+        for queue, offset in offsets.items():
+            check_count("offset", offset, at_least=0)
             if self._member.is_subscribed and not self._member.settings.broadcast:
                 self._find_inbox(queue)  # only its owner may commit a queue
             await membership.session.routes.get(self._name(queue).topic)
