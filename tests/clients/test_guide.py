@@ -87,6 +87,25 @@ def test_the_blocks_of_a_translation_are_those_of_the_page(page: Path) -> None:
     assert _count_sections(translation) == _count_sections(page) > 0
 
 
+# The Chinese comparison has a paragraph for each task where the English one has a table, and says so.
+@pytest.mark.parametrize(
+    "page", [page for page in TRANSLATIONS if page.name not in {"README.md", "comparison.md"}], ids=str
+)
+def test_a_translation_has_the_tables_and_lists_of_the_page(page: Path) -> None:
+    assert _list_shapes(TRANSLATIONS[page]) == _list_shapes(page)
+
+
+def _list_shapes(page: Path) -> list[tuple[str, int]]:
+    """The tables and lists of a page, in order, with the number of their rows or entries."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    shapes: list[tuple[str, int]] = []
+    for block in re.split(r"\n{2,}", text):
+        rows = len(re.findall(r"^\|", block, re.MULTILINE))
+        entries = len(re.findall(r"^(?:- |\d+\. )", block, re.MULTILINE))
+        shapes += [(kind, count) for kind, count in (("table", rows), ("list", entries)) if count]
+    return shapes
+
+
 def _count_sections(page: Path) -> int:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     return len(re.findall(r"^## ", text, re.MULTILINE))
