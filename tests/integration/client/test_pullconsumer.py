@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -97,7 +97,7 @@ async def test_wrong_queues_and_offsets_are_named(nameserver: NameServer, start_
     await start_broker()
     queue, wrong = MessageQueue("broker-a", 0, "orders"), cast(Any, "5")
     async with pull(nameserver, "orders") as consumer:
-        for call, words in [
+        calls: list[tuple[Callable[[], Awaitable[object]], str]] = [
             (lambda: consumer.seek(queue, wrong), "offset='5': expected int, not str"),
             (lambda: consumer.pull(queue, wrong), "offset='5': expected int, not str"),
             (lambda: consumer.pull(wrong, 5), "queue='5': expected MessageQueue, not str"),
@@ -106,7 +106,8 @@ async def test_wrong_queues_and_offsets_are_named(nameserver: NameServer, start_
             (lambda: consumer.commit(cast(Any, [queue])), "expected Mapping, not list"),
             (lambda: consumer.end_offset(wrong), "queue='5': expected MessageQueue, not str"),
             (lambda: consumer.assign(cast(Any, "orders")), "subscribes to topics"),
-        ]:
+        ]
+        for call, words in calls:
             with pytest.raises(ConfigError, match=re.escape(words)):
                 await call()
 
