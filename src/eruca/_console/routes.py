@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from eruca._console.alarms import pages as alarms
+from eruca._console.doctor import pages as doctor
+from eruca._console.groups import pages as groups
 from eruca._console.pages import choices
 from eruca._console.pages.routing import Route
 from eruca._console.topics import pages as topics
 
-ROUTES: tuple[Route, ...] = (*choices.ROUTES, *topics.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *choices.ROUTES,
+    *topics.ROUTES,
+    *groups.ROUTES,
+    *alarms.ROUTES,
+    *doctor.ROUTES,
+)

@@ -113,7 +113,9 @@ async def list_channels(visit: Visit) -> Shown | Response:
 async def create_channel(visit: Visit) -> Shown | Response:
     """Create a channel."""
     if visit.method == "GET":
-        return visit.show("alarms/channel.html", fields=FIELDS, has_mail=visit.parts.watching.deliveries.mailer.is_configured)
+        return visit.show(
+            "alarms/channel.html", fields=FIELDS, has_mail=visit.parts.watching.deliveries.mailer.is_configured
+        )
     form = read_fields(visit, FIELDS)
     kind = ChannelKind(form["kind"])
     try:

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from eruca._console.alarms import channels, rules
+from eruca._console.alarms.showing import go_to, show_value
 from eruca._console.identity.rights import Need
 from eruca._console.pages.forms import Field, read_fields
 from eruca._console.pages.routing import Nav, Route
@@ -18,7 +19,6 @@ from eruca._console.pages.tables import Column, make_table, show_table
 from eruca._console.pages.visit import Shown, Visit
 from eruca._console.watching.alarms import Alarm, AlarmState
 from eruca._console.watching.rules import OF_GROUPS
-from eruca._console.alarms.showing import go_to, show_value
 
 TONES: Final = {
     AlarmState.PENDING: "muted",
@@ -101,7 +101,9 @@ async def list_alarms(visit: Visit) -> Shown | Response:
     watching, cluster = visit.parts.watching, visit.cluster.name
     past, cut = await watching.tables.list_past(cluster, _PAST_MAX)
     rows = [make_row(visit, alarm) for alarm in past if may_see(visit, alarm)]
-    table = make_table(visit, "past", PAST_COLUMNS, rows, cut=cut, prefix="past.", search=lambda row: f"{row.target} {row.rule}")
+    table = make_table(
+        visit, "past", PAST_COLUMNS, rows, cut=cut, prefix="past.", search=lambda row: f"{row.target} {row.rule}"
+    )
     opened = [make_row(visit, alarm) for alarm in watching.list_open(cluster) if may_see(visit, alarm)]
     pending = [make_row(visit, alarm) for alarm in watching.list_pending(cluster) if may_see(visit, alarm)]
     if visit.is_api:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from starlette.responses import Response
 
 from eruca._admin.clients import RunningInfo
 from eruca._admin.doctor.findings import Examination, Finding, Limits
-from eruca._admin.groupmembers import GroupMember
+from eruca._admin.groupmembers import GroupMember, Subscribed
 from eruca._admin.groupqueues import GroupQueue
 from eruca._admin.groups import Group
 from eruca._console.groups.diagnosis import (
@@ -28,6 +29,7 @@ from eruca._console.groups.diagnosis import (
     list_twice,
 )
 from eruca._console.groups.listing import TONES
+from eruca._console.groups.writing import write_sentence
 from eruca._console.identity.rights import Need
 from eruca._console.pages.charts import Series, draw_legend, draw_line
 from eruca._console.pages.routing import Route
@@ -146,7 +148,7 @@ async def _draw_charts(visit: Visit, name: str) -> dict[str, Any]:
 
 def find_gap(points: Sequence[Point]) -> float:
     """Return from how many seconds between two points on nobody was watching."""
-    pauses = sorted((b.at - a.at).total_seconds() for a, b in zip(points, points[1:], strict=False))
+    pauses = sorted((b.at - a.at).total_seconds() for a, b in pairwise(points))
     return pauses[len(pauses) // 2] * _GAP_INTERVALS if pauses else 0.0
 
 
@@ -199,6 +201,8 @@ async def examine(visit: Visit) -> Shown | Response:
         queues=queues,
         members=members,
         diagnosis=diagnosis,
+        phrase=lambda each: write_sentence(visit, each),
+        parts_of=lambda each: [(name, _show_subscribed(visit, found)) for name, found in each.by_member.items()],
         tone=find_tone(diagnosis),
         findings=drop_stuck(examination, sample),
         twice=list_twice(group),
@@ -206,6 +210,10 @@ async def examine(visit: Visit) -> Shown | Response:
         settings=group.brokers[0].settings if group.brokers else None,
         examined_at=examination.at,
     )
+
+
+def _show_subscribed(visit: Visit, found: Subscribed | None) -> str:
+    return visit.text("groups.not_subscribed") if found is None else f"{found.kind} {found.expression}"
 
 
 async def _ask_owner(visit: Visit, group: Group) -> RunningInfo | None:

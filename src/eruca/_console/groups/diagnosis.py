@@ -50,9 +50,7 @@ def find_worst(group: Group) -> GroupQueue | None:
     return max(behind, key=lambda row: (row.lag_time or timedelta(), row.lag))
 
 
-def diagnose(
-    group: Group, sample: GroupSample | None, running: RunningInfo | None, now: datetime
-) -> Diagnosis:
+def diagnose(group: Group, sample: GroupSample | None, running: RunningInfo | None, now: datetime) -> Diagnosis:
     """Return why a group is behind. `running` is what the owner of the worst queue is doing, if it could be asked."""
     worst = find_worst(group)
     if worst is None:
@@ -135,9 +133,7 @@ def _explain_owner(worst: GroupQueue, running: RunningInfo) -> Iterator[Sentence
         yield Sentence(key="pulled", values={"owner": worst.owner, "at": held.pulled_at})
     for pace in running.paces:
         if pace.topic == worst.topic and pace.failed_rate > 0:
-            yield Sentence(
-                key="fails", values={"rate": pace.failed_rate, "hour": pace.failed_hour}, tone="error"
-            )
+            yield Sentence(key="fails", values={"rate": pace.failed_rate, "hour": pace.failed_hour}, tone="error")
         elif pace.topic == worst.topic and pace.done_rate > 0:
             yield Sentence(key="pace", values={"rate": pace.done_rate, "time": pace.handling_time})
 

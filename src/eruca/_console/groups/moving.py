@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -37,9 +38,16 @@ _DELETE_FIELDS: Final = (
 )
 
 
-async def _show_form(visit: Visit, action: str, fields: tuple[Field, ...], **context: Any) -> Shown:
+async def _show_form(
+    visit: Visit, action: str, fields: tuple[Field, ...], place: dict[str, Any] | None = None
+) -> Shown:
+    """Show a form; a topic is chosen among those that the group has offsets in, if it has any."""
     group = visit.path["group"]
-    return visit.show("groups/form.html", action=action, group=group, fields=fields, **context)
+    topics = await _list_topics(visit) if any(field.name == "topic" for field in fields) else []
+    fields = tuple(
+        replace(field, kind="choice", choices=topics) if field.name == "topic" and topics else field for field in fields
+    )
+    return visit.show("groups/form.html", action=action, group=group, fields=fields, place=place)
 
 
 # --- one queue --------------------------------------------------------------------------------------------------------
@@ -82,7 +90,7 @@ async def _find_offset(visit: Visit, form: dict[str, Any]) -> int:
     if way == "by":
         if place["offset"] is None:
             raise ConfigError("the group has no offset in this queue", hint="set one: there is nothing to shift")
-        return min(max(place["offset"] + amount, place["begin"]), place["end"])
+        return int(min(max(place["offset"] + amount, place["begin"]), place["end"]))
     return int(place["begin"] if way == "begin" else place["end"])
 
 
@@ -113,7 +121,7 @@ async def reset(visit: Visit) -> Shown:
     """Move a group to the messages that were stored at a time."""
     group = visit.path["group"]
     if visit.method == "GET":
-        return await _show_form(visit, "group.reset", _RESET_FIELDS, topics=await _list_topics(visit))
+        return await _show_form(visit, "group.reset", _RESET_FIELDS)
     form = read_fields(visit, _RESET_FIELDS)
     topic, text, force = form["topic"], form["to"], not form["only_back"]
     to = _read_moment(text)
@@ -142,7 +150,7 @@ async def skip(visit: Visit) -> Shown:
     """Move a group past everything that waits for it in a topic."""
     group = visit.path["group"]
     if visit.method == "GET":
-        return await _show_form(visit, "group.skip", _SKIP_FIELDS, topics=await _list_topics(visit))
+        return await _show_form(visit, "group.skip", _SKIP_FIELDS)
     topic = read_fields(visit, _SKIP_FIELDS)["topic"]
 
     async def deed(dry_run: bool) -> Moved:
@@ -162,7 +170,7 @@ async def clone(visit: Visit) -> Shown:
     """Start another group where this one is."""
     group = visit.path["group"]
     if visit.method == "GET":
-        return await _show_form(visit, "group.clone", _CLONE_FIELDS, topics=await _list_topics(visit))
+        return await _show_form(visit, "group.clone", _CLONE_FIELDS)
     form = read_fields(visit, _CLONE_FIELDS)
     target, topic = form["target"], form["topic"]
 

@@ -201,9 +201,7 @@ class Alarms:
         decided.actions.append(Store(resolved))
         decided.tell(Event.RESOLVED, resolved)
 
-    def _end_vanished(
-        self, cluster: str, seen: set[Key], complete: frozenset[RuleKind], decided: _Decided
-    ) -> None:
+    def _end_vanished(self, cluster: str, seen: set[Key], complete: frozenset[RuleKind], decided: _Decided) -> None:
         """End alarms whose target is gone, and those whose rule is gone or is about other targets now."""
         for alarm in [alarm for alarm in self._alarms.values() if alarm.cluster == cluster]:
             rule = decided.rules.get(alarm.rule)

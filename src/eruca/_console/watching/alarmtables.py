@@ -39,8 +39,8 @@ SCHEMA: Final = Schema(
         "CREATE INDEX alarms_by_state ON alarms (state, id)",
         """
         CREATE TABLE deliveries (
-            id INTEGER PRIMARY KEY AUTOINCREMENT, channel INTEGER NOT NULL, state TEXT NOT NULL, made_at INTEGER NOT NULL,
-            due_at INTEGER NOT NULL, tries INTEGER NOT NULL, error TEXT NOT NULL, report BLOB NOT NULL
+            id INTEGER PRIMARY KEY AUTOINCREMENT, channel INTEGER NOT NULL, state TEXT NOT NULL,
+            made_at INTEGER NOT NULL, due_at INTEGER NOT NULL, tries INTEGER NOT NULL, error TEXT NOT NULL, report BLOB NOT NULL
         )
         """,
         "CREATE INDEX deliveries_by_state ON deliveries (state, due_at)",
@@ -187,4 +187,3 @@ def _decode(data: bytes) -> Alarm:
 
 def _count(db: sqlite3.Connection, table: str) -> int:
     return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-

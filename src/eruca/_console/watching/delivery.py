@@ -17,8 +17,8 @@ from eruca._console.watching.alarmtables import AlarmTables
 from eruca._console.watching.channels import Channel, ChannelKind, make_mail
 from eruca._console.watching.mails import Mailer
 from eruca._console.watching.options import WatchingOptions
-from eruca._console.watching.webhooks import Poster
 from eruca._console.watching.targets import Targets
+from eruca._console.watching.webhooks import Poster
 from eruca._ground.backoff import Backoff
 from eruca._ground.repeating import Repeating
 from eruca._ground.several import run_some
@@ -154,9 +154,8 @@ class Deliveries:
         ]
         await run_some(works, _AT_ONCE)
         rows = await self._state.read("SELECT min(due_at) FROM deliveries WHERE state = 'waiting'")
-        if rows[0][0] is None:
-            return _IDLE_S
-        return min(_IDLE_S, max(0.0, (rows[0][0] - self._now_ms()) / 1000))
+        next_ms: int | None = rows[0][0]
+        return _IDLE_S if next_ms is None else min(_IDLE_S, max(0.0, (next_ms - self._now_ms()) / 1000))
 
     async def _try(self, channel: Channel | None, number: int, tries: int, report: bytes) -> None:
         error = ""

@@ -29,9 +29,6 @@ class WatchingOptions:
         unit="ms",
         low=100,
     )
-    public_url: str = option(
-        "", "consolePublicUrl", "the URL at which users reach the console, for links in alarms; empty: no links"
-    )
     webhook_targets: str = option(
         "",
         "alarmWebhookTargets",
@@ -41,7 +38,9 @@ class WatchingOptions:
     mail_host: str = option("", "alarmMailHost", "the mail server (SMTP); empty: alarms are not sent by e-mail")
     mail_port: int = option(587, "alarmMailPort", "port of the mail server", low=1, high=65_535)
     mail_tls: MailTls = option(
-        MailTls.STARTTLS, "alarmMailTls", "`starttls`, `always` (from the first byte) or `never` (a server on this host)"
+        MailTls.STARTTLS,
+        "alarmMailTls",
+        "`starttls`, `always` (from the first byte) or `never` (a server on this host)",
     )
     mail_ca: str = option("", "alarmMailCaFile", "CA certificates to trust for the mail server; empty: the system's")
     mail_user: str = option("", "alarmMailUser", "user at the mail server; empty: no log-in")

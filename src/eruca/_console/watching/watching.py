@@ -37,10 +37,11 @@ class Watching:
         state: State,
         options: WatchingOptions,
         *,
+        url: str = "",
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Raises ConfigError."""
-        self.options = options
+        """`url` is the address of the console, for links in alarms. Raises ConfigError."""
+        self._url = url
         self.history = History(state)
         self.tables = AlarmTables(state)
         self.deliveries = Deliveries(state, self.tables, options)
@@ -107,7 +108,7 @@ class Watching:
     async def test(self, channel: Channel) -> None:
         """Deliver a test to a channel now. Raises ErucaError."""
         rule = Rule(id=0, name="test", kind=RuleKind.LAG, threshold=1)
-        report = make_report(Event.TEST, rule, (), self._now(), self.options.public_url)
+        report = make_report(Event.TEST, rule, (), self._now(), self._url)
         await self.deliveries.send(channel, report, 0)
 
     # -- looks -------------------------------------------------------------------------------------------------------
@@ -117,9 +118,7 @@ class Watching:
         await self.history.add(sample)
         async with self._turn:
             rules = await self.tables.list_rules()
-            actions = self._alarms.handle(
-                sample.cluster, rules, list_facts(sample), list_complete(sample), sample.at
-            )
+            actions = self._alarms.handle(sample.cluster, rules, list_facts(sample), list_complete(sample), sample.at)
             changed = [action.alarm for action in actions if isinstance(action, Store)]
             if changed:
                 await self.tables.store(changed)
@@ -129,10 +128,9 @@ class Watching:
 
     async def _tell(self, action: Tell) -> None:
         log.info("alarm %s: %s, %d targets", action.event.value, action.rule.name, len(action.alarms))
-        report = make_report(action.event, action.rule, action.alarms, self._now(), self.options.public_url)
+        report = make_report(action.event, action.rule, action.alarms, self._now(), self._url)
         await self.deliveries.add(action.rule.channels, report)
 
     async def _prune(self) -> float | None:
         deleted = await self.history.prune(self._now())
         return _PRUNE_AGAIN_S if deleted else None
-

@@ -97,4 +97,3 @@ def _read_status(line: bytes) -> int:
     if status is None:
         raise ConnectFailed("its answer is not HTTP")
     return status
-

@@ -92,7 +92,11 @@ def test_acknowledged_by_whom_and_when() -> None:
     number = watch.alarms.open[0].id
     noted = watch.alarms.acknowledge(number, "ada", "restarting it", T0 + timedelta(seconds=5))
     assert noted is not None
-    assert (noted.acknowledged_by, noted.acknowledged_at, noted.note) == ("ada", T0 + timedelta(seconds=5), "restarting it")
+    assert (noted.acknowledged_by, noted.acknowledged_at, noted.note) == (
+        "ada",
+        T0 + timedelta(seconds=5),
+        "restarting it",
+    )
     assert watch.alarms.acknowledge(number, "bob", "", T0) is None
     # It stays so while it lasts, and nobody is told again.
     assert told(watch.look(10, lag(700))) == []

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from eruca._console.state import State
@@ -202,16 +203,21 @@ async def test_channels_and_rules_are_checked_and_bounded(state: State) -> None:
     await tables.add_channel("ops", ChannelKind.MAIL, "a@example.com", "")
     with pytest.raises(ConfigError, match="there is a channel ops"):
         await tables.add_channel("ops", ChannelKind.MAIL, "a@example.com", "")
-    for bad in ("", " ", "a\nb", "x" * 101):
+    for name in ("", " ", "a\nb", "x" * 101):
         with pytest.raises(ConfigError, match="a name has"):
-            await tables.add_channel(bad, ChannelKind.MAIL, "a@example.com", "")
+            await tables.add_channel(name, ChannelKind.MAIL, "a@example.com", "")
     made = await tables.put_rule(Rule(id=0, name="r", kind=RuleKind.AGE, threshold=5))
     assert await tables.list_rules() == [made]
     await tables.put_rule(Rule(id=made.id, name="renamed", kind=RuleKind.AGE, threshold=6))
     assert [(rule.name, rule.threshold) for rule in await tables.list_rules()] == [("renamed", 6)]
-    for change in ({"threshold": 0}, {"duration": 1e9}, {"prefix": "x" * 300}, {"threshold": float("nan")}):
+    for bad in (
+        msgspec.structs.replace(made, threshold=0),
+        msgspec.structs.replace(made, threshold=float("nan")),
+        msgspec.structs.replace(made, duration=1e9),
+        msgspec.structs.replace(made, prefix="x" * 300),
+    ):
         with pytest.raises(ConfigError):
-            await tables.put_rule(Rule(**{"id": 0, "name": "r", "kind": RuleKind.AGE, "threshold": 5, **change}))
+            await tables.put_rule(bad)
     await tables.delete_rule(made.id)
     assert await tables.list_rules() == []
 
@@ -221,7 +227,7 @@ async def test_alarms_are_stored_and_loaded(state: State) -> None:
     assert await tables.load_open() == ([], 1)
     await tables.store([alarm()])
     assert await tables.load_open() == ([alarm()], 4)
-    ended = Alarm(**{name: getattr(alarm(), name) for name in alarm().__struct_fields__} | {"state": AlarmState.RESOLVED})
+    ended = msgspec.structs.replace(alarm(), state=AlarmState.RESOLVED)
     await tables.store([ended])
     assert await tables.load_open() == ([], 4)
     assert await tables.list_past("ma in", 10) == ([ended], False)

@@ -31,7 +31,11 @@ async def test_every_look_is_a_point_and_silence_is_zero(state: State) -> None:
     await history.add(look(10, group(0)))
     await history.add(look(20, group(7, age=3.0)))
     points = await history.read("main", GROUP, "billing", T0, T0 + timedelta(minutes=1))
-    assert [(point.lag, point.age, point.incoming) for point in points] == [(5, 1.0, 2.0), (0, None, 0.0), (7, 3.0, 0.0)]
+    assert [(point.lag, point.age, point.incoming) for point in points] == [
+        (5, 1.0, 2.0),
+        (0, None, 0.0),
+        (7, 3.0, 0.0),
+    ]
     assert [point.at for point in points] == [T0 + timedelta(seconds=each) for each in (0, 10, 20)]
     rows = await state.read("SELECT count(*) FROM points JOIN series ON id = series WHERE step = 0 AND kind = 'group'")
     assert rows[0][0] == 2  # nothing is stored of a quiet group
@@ -70,7 +74,12 @@ async def test_a_look_that_missed_a_broker_is_a_gap(state: State) -> None:
 async def test_what_is_too_old_is_deleted_by_resolution(state: State) -> None:
     history = History(state)
     await history.add(look(0, group(5)))
-    for after, left in [(timedelta(hours=2), 3), (timedelta(hours=4), 2), (timedelta(days=3), 1), (timedelta(days=31), 0)]:
+    for after, left in [
+        (timedelta(hours=2), 3),
+        (timedelta(hours=4), 2),
+        (timedelta(days=3), 1),
+        (timedelta(days=31), 0),
+    ]:
         while await history.prune(T0 + after):
             pass
         rows = await state.read("SELECT count(*) FROM points JOIN series ON id = series WHERE kind = 'group'")
