@@ -40,7 +40,8 @@ SCHEMA: Final = Schema(
         """
         CREATE TABLE deliveries (
             id INTEGER PRIMARY KEY AUTOINCREMENT, channel INTEGER NOT NULL, state TEXT NOT NULL,
-            made_at INTEGER NOT NULL, due_at INTEGER NOT NULL, tries INTEGER NOT NULL, error TEXT NOT NULL, report BLOB NOT NULL
+            made_at INTEGER NOT NULL, due_at INTEGER NOT NULL, tries INTEGER NOT NULL, error TEXT NOT NULL,
+            report BLOB NOT NULL
         )
         """,
         "CREATE INDEX deliveries_by_state ON deliveries (state, due_at)",
