@@ -126,7 +126,9 @@ class Frame:
         if isinstance(shown, Response):
             return shown
         if visit.is_api:
-            return JSONResponse(hide_secrets(to_plain(shown.value)), shown.status, headers={**_NOT_KEPT, **shown.headers})
+            return JSONResponse(
+                hide_secrets(to_plain(shown.value)), shown.status, headers={**_NOT_KEPT, **shown.headers}
+            )
         context = {
             "value": shown.value,
             "problems": shown.problems,
