@@ -46,7 +46,8 @@ class FormRefused(ErucaError):
 class Field:
     """One field of a form: its name, the key of its label, and what is accepted.
 
-    `kind`: text, area, number, choice, check, password or hidden. A field that is not required is None when it is empty.
+    `kind`: text, area, number, choice, check, password or hidden. A field that is not required is None when it is
+    empty.
     """
 
     name: str

@@ -102,12 +102,8 @@ async def show_user(visit: Visit) -> Shown:
         sessions = await visit.parts.identity.sessions.list(account.user.name)
         return visit.show("users/show.html", account=account, fields=_EDIT, values=values, sessions=sessions)
     form = read_fields(visit, _EDIT)
-    name, role, grants, disabled = (
-        account.user.name,
-        read_role(form["role"]),
-        read_grants(form["grants"]),
-        form["disabled"],
-    )
+    name, disabled = account.user.name, form["disabled"]
+    role, grants = read_role(form["role"]), read_grants(form["grants"])
     users = visit.parts.identity.users
 
     async def deed(dry_run: bool) -> Made:
