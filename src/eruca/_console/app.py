@@ -134,7 +134,7 @@ def build_app(parts: Parts, routes: Sequence[Route]) -> ASGIApp:
 
 
 def guard(app: ASGIApp, origins: Origins) -> ASGIApp:
-    """Return the application behind the checks of Host and Origin, with the headers that tell browsers what a page may do.
+    """Return the application behind the checks of Host and Origin, with headers that tell browsers what pages may do.
 
     This is around everything, also static files and paths that do not exist.
     """

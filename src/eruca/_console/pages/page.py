@@ -151,7 +151,7 @@ def _ask_to_log_in(visit: Visit) -> Response | None:
     if request.url.query and wanted != "/":
         wanted += f"?{request.url.query}"
     if visit.session is None and request.headers.get("sec-fetch-site") == "cross-site":
-        # A link elsewhere leads here, and browsers do not send the cookie with it. They do when a page of ours leads on.
+        # A link elsewhere leads here, and browsers send no cookie with it. They do when a page of ours leads on.
         return HTMLResponse(render(visit, "login/onwards.html", {"then": find_path(wanted)}), headers=_NOT_KEPT)
     there = "/password" if visit.session is not None else f"/login?next={quote(wanted, safe='')}"
     if visit.is_htmx:

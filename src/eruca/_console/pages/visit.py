@@ -143,7 +143,15 @@ class Visit:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     async def audit(
-        self, *, action: str, target: str, command: str = "", before: Any = None, after: Any = None, outcome: str
+        self,
+        *,
+        action: str,
+        target: str,
+        outcome: str,
+        command: str = "",
+        before: Any = None,
+        after: Any = None,
+        reason: str = "",
     ) -> None:
         """Note a change that is not one of `forms.change`."""
         await self.parts.identity.audit.add(
@@ -155,6 +163,7 @@ class Visit:
             before=before,
             after=after,
             outcome=outcome,
+            reason=reason,
             address=find_address(self.request),
         )
 
