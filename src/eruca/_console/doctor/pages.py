@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -53,6 +54,7 @@ async def show_findings(visit: Visit) -> Shown | Response:
         counts={each.value: sum(1 for row in examination.findings if row.severity is each) for each in Severity},
         tones=TONES,
         link=lambda finding: link_place(visit, finding.where),
+        with_cluster=lambda command: add_cluster(visit, command),
         command=visit.command("doctor"),
     )
 
@@ -75,6 +77,11 @@ def _may_see(visit: Visit, finding: Finding) -> bool:
     if finding.where.startswith(_TOPIC):
         return visit.user.may(Need.VIEW, topic=finding.where.removeprefix(_TOPIC))
     return True
+
+
+def add_cluster(visit: Visit, command: str) -> str:
+    """Return a command of a finding with the options that lead to the cluster."""
+    return visit.command(*shlex.split(command)[1:]) if command else ""
 
 
 def link_place(visit: Visit, where: str) -> str:

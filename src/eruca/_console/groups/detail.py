@@ -20,6 +20,7 @@ from eruca._admin.doctor.findings import Examination, Finding, Limits
 from eruca._admin.groupmembers import GroupMember, Subscribed
 from eruca._admin.groupqueues import GroupQueue
 from eruca._admin.groups import Group
+from eruca._console.doctor.pages import add_cluster
 from eruca._console.groups.diagnosis import (
     Diagnosis,
     count_versions,
@@ -34,7 +35,6 @@ from eruca._console.identity.rights import Need
 from eruca._console.pages.charts import Series, draw_legend, draw_line
 from eruca._console.pages.routing import Route
 from eruca._console.pages.tables import Column, make_table, show_table
-from eruca._console.pages.times import show_duration
 from eruca._console.pages.visit import Shown, Visit
 from eruca._console.watching.history import GROUP, Point
 from eruca._console.watching.samples import GroupSample
@@ -47,6 +47,8 @@ _LIMITS: Final = Limits(sample=0.3, patience=10.0)
 # The owner of the worst queue is asked once more, for what it holds.
 _ASK_OWNER_S: Final = 3.0
 _QUEUES_MAX: Final = 10_000
+# Findings that the diagnosis is about.
+_DIAGNOSED: Final = frozenset({"group-stuck", "group-absent"})
 _GAP_INTERVALS: Final = 4
 
 
@@ -64,8 +66,7 @@ class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
 
 QUEUE_COLUMNS: Final[Sequence[Column[GroupQueue]]] = (
     Column("topic", "groups.topic", lambda row: row.topic, link=lambda visit, row: visit.url("topics", row.topic)),
-    Column("broker", "groups.broker", lambda row: row.broker),
-    Column("queue", "groups.queue", lambda row: row.queue, kind="number"),
+    Column("queue", "groups.queue", lambda row: f"{row.broker}:{row.queue}"),
     Column("offset", "groups.offset", lambda row: row.offset, kind="number"),
     Column("end", "groups.end", lambda row: row.end, kind="number", is_minor=True),
     Column("lag", "groups.lag", lambda row: row.lag, kind="number", tone=lambda row: "warning" if row.lag else "muted"),
@@ -138,7 +139,7 @@ async def _draw_charts(visit: Visit, name: str) -> dict[str, Any]:
         "age_chart": draw_line(
             [Series("", make_line(points, "age", gap))],
             visit.text("groups.chart.age", group=name),
-            show=show_duration,
+            show=show_span,
         ),
         "rate_chart": draw_line(rates, visit.text("groups.chart.rate", group=name)),
         "rate_legend": draw_legend(rates),
@@ -162,6 +163,15 @@ def make_line(points: Sequence[Point], what: str, gap: float) -> list[tuple[floa
         value = getattr(point, what)
         line.append((at, 0.0 if value is None and not point.lag else value))
     return line
+
+
+def show_span(seconds: float | None) -> str:
+    """Return a duration as short as the mark of an axis has to be."""
+    value = seconds or 0.0
+    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} s"
 
 
 # --- the look ---------------------------------------------------------------------------------------------------------
@@ -201,10 +211,11 @@ async def examine(visit: Visit) -> Shown | Response:
         queues=queues,
         members=members,
         diagnosis=diagnosis,
+        with_cluster=lambda command: add_cluster(visit, command),
         phrase=lambda each: write_sentence(visit, each),
         parts_of=lambda each: [(name, _show_subscribed(visit, found)) for name, found in each.by_member.items()],
         tone=find_tone(diagnosis),
-        findings=drop_stuck(examination, sample),
+        findings=list_others(examination),
         twice=list_twice(group),
         versions=count_versions(group),
         settings=group.brokers[0].settings if group.brokers else None,
@@ -251,10 +262,9 @@ def find_tone(diagnosis: Diagnosis) -> str:
     return {"muted": "info"}.get(diagnosis.headline.tone, diagnosis.headline.tone)
 
 
-def drop_stuck(examination: Examination, sample: GroupSample | None) -> list[Finding]:
-    """Return the findings, without those that the watch knows better: a moment is too short to tell a slow queue."""
-    is_moving = sample is not None and sample.still is None and bool(sample.outgoing)
-    return [each for each in examination.findings if not (is_moving and each.id == "group-stuck")]
+def list_others(examination: Examination) -> list[Finding]:
+    """Return the findings that the diagnosis does not state already, and better: it knows more than two looks."""
+    return [each for each in examination.findings if each.id not in _DIAGNOSED]
 
 
 # --- a member ---------------------------------------------------------------------------------------------------------

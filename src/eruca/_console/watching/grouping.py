@@ -10,6 +10,7 @@ import msgspec
 
 from eruca._console.watching.aging import Aged, measure_rate
 from eruca._console.watching.samples import GroupSample, Still, Trend
+from eruca._wire.names import RETRY_PREFIX
 
 #: A group whose oldest message has been there for less than this, in seconds, is current.
 CURRENT_S: Final = 5.0
@@ -41,7 +42,9 @@ def _join(group: str, rows: Sequence[Aged], elapsed: timedelta | None) -> GroupS
         outgoing=outgoing,
         queues=len(rows),
         behind=sum(1 for each in rows if each.row.lag),
-        topics=tuple(sorted({each.row.topic for each in rows}))[:_TOPICS_NAMED],
+        topics=tuple(sorted({each.row.topic for each in rows if not each.row.topic.startswith(RETRY_PREFIX)}))[
+            :_TOPICS_NAMED
+        ],
         still=still,
     )
     return msgspec.structs.replace(sample, trend=find_trend(sample))
