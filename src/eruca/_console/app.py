@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eruca._admin.plans import Plans
 from eruca._admin.results import Undo
+from eruca._console.brokers.reading import OptionMeaning
 from eruca._console.clusters import Cluster, Clusters
 from eruca._console.identity.identity import Identity
 from eruca._console.identity.options import IdentityOptions
@@ -28,6 +29,7 @@ from eruca._console.pages.visit import Parts, make_url
 from eruca._console.routes import ROUTES
 from eruca._console.serving import WebServer
 from eruca._console.state import Schema, State
+from eruca._console.topics import favourites
 from eruca._console.watching import alarmtables, history
 from eruca._console.watching.options import WatchingOptions
 from eruca._console.watching.watching import Watching
@@ -37,7 +39,7 @@ from eruca._net.tls import ServerTls
 from eruca._net.tlsoptions import TlsMode, TlsOptions
 
 #: The tables of all subjects.
-SCHEMAS: tuple[Schema, ...] = (IDENTITY, history.SCHEMA, alarmtables.SCHEMA)
+SCHEMAS: tuple[Schema, ...] = (IDENTITY, history.SCHEMA, alarmtables.SCHEMA, favourites.SCHEMA)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -63,6 +65,7 @@ class Console:
         clock: Clock | None = None,
         watching: WatchingOptions | None = None,
         list_undo: Callable[[Sequence[Undo]], list[list[str]]] = lambda undo: [],
+        meanings: Sequence[OptionMeaning] = (),
     ) -> None:
         self.options = options
         identity, tls = identity or IdentityOptions(), tls or TlsOptions()
@@ -77,6 +80,8 @@ class Console:
             streams=Streams(),
             watching=Watching(clusters, state, watching or WatchingOptions(), url=identity.url),
             list_undo=list_undo,
+            favourites=favourites.Favourites(state),
+            meanings={each.key: each for each in meanings},
         )
         origins = Origins([*identity.list_hosts(), *list_own_names(options.bind)])
         self.app = guard(build_app(self.parts, ROUTES), origins)

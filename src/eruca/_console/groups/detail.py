@@ -37,7 +37,6 @@ from eruca._console.pages.routing import Route
 from eruca._console.pages.tables import Column, make_table, show_table
 from eruca._console.pages.visit import Shown, Visit
 from eruca._console.watching.history import GROUP, Point
-from eruca._console.watching.samples import GroupSample
 from eruca.errors import ErucaError
 
 #: The spans that the charts offer.

@@ -44,9 +44,12 @@ async def _show_form(
     """Show a form; a topic is chosen among those that the group has offsets in, if it has any."""
     group = visit.path["group"]
     topics = await _list_topics(visit) if any(field.name == "topic" for field in fields) else []
-    fields = tuple(
-        replace(field, kind="choice", choices=topics) if field.name == "topic" and topics else field for field in fields
-    )
+    if place is not None:
+        fields = tuple(replace(field, kind="hidden") if field.name in place else field for field in fields)
+    elif topics:
+        fields = tuple(
+            replace(field, kind="choice", choices=topics) if field.name == "topic" else field for field in fields
+        )
     return visit.show("groups/form.html", action=action, group=group, fields=fields, place=place)
 
 
