@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -13,12 +13,13 @@ from starlette.requests import Request
 
 from eruca._admin.admin import Admin
 from eruca._admin.plans import Plans
-from eruca._admin.results import Problem
+from eruca._admin.results import Problem, Undo
 from eruca._console.brokers.reading import OptionMeaning
 from eruca._console.clusters import Cluster, Clusters
-from eruca._console.identity.audit import Audit
-from eruca._console.identity.gate import Gate, Session
+from eruca._console.identity.gate import find_address
+from eruca._console.identity.identity import Identity
 from eruca._console.identity.rights import Need, User
+from eruca._console.identity.sessions import Session
 from eruca._console.options import ConsoleOptions
 from eruca._console.pages.commands import write_command
 from eruca._console.pages.live import Streams
@@ -26,6 +27,7 @@ from eruca._console.pages.routing import Route
 from eruca._console.pages.texts import Texts
 from eruca._console.state import State
 from eruca._console.topics.favourites import Favourites
+from eruca._console.watching.watching import Watching
 
 _NO_FORM: ImmutableMultiDict[str, Any] = FormData()
 
@@ -37,10 +39,12 @@ class Parts:
     options: ConsoleOptions
     state: State
     clusters: Clusters
-    gate: Gate
-    audit: Audit
+    identity: Identity
     plans: Plans
     streams: Streams
+    watching: Watching
+    # The words of the commands that undo a change; the command line knows its commands.
+    list_undo: Callable[[Sequence[Undo]], list[list[str]]]
     favourites: Favourites
     # What the options of brokers mean, by their names.
     meanings: Mapping[str, OptionMeaning]
@@ -121,8 +125,8 @@ class Visit:
 
     @property
     def method(self) -> str:
-        """GET or POST; GET also for a form that was refused and is shown again."""
-        return "GET" if self.errors else self.request.method
+        """GET or POST; GET also for HEAD, and for a form that was refused and is shown again."""
+        return "POST" if self.request.method == "POST" and not self.errors else "GET"
 
     @property
     def is_htmx(self) -> bool:
@@ -154,10 +158,18 @@ class Visit:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     async def audit(
-        self, *, action: str, target: str, command: str = "", before: Any = None, after: Any = None, outcome: str
+        self,
+        *,
+        action: str,
+        target: str,
+        outcome: str,
+        command: str = "",
+        before: Any = None,
+        after: Any = None,
+        reason: str = "",
     ) -> None:
         """Note a change that is not one of `forms.change`."""
-        await self.parts.audit.add(
+        await self.parts.identity.audit.add(
             user=self.user.name,
             cluster=self._cluster.name if self._cluster else "",
             action=action,
@@ -166,6 +178,8 @@ class Visit:
             before=before,
             after=after,
             outcome=outcome,
+            reason=reason,
+            address=find_address(self.request),
         )
 
 
