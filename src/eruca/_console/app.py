@@ -13,6 +13,7 @@ from starlette.routing import Route as Mounted
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eruca._admin.plans import Plans
+from eruca._console.brokers.reading import OptionMeaning
 from eruca._console.clusters import Cluster, Clusters
 from eruca._console.identity.identity import Identity
 from eruca._console.identity.options import IdentityOptions
@@ -27,13 +28,14 @@ from eruca._console.pages.visit import Parts, make_url
 from eruca._console.routes import ROUTES
 from eruca._console.serving import WebServer
 from eruca._console.state import Schema, State
+from eruca._console.topics import favourites
 from eruca._ground.clock import Clock, SystemClock
 from eruca._net.certificates import list_own_names
 from eruca._net.tls import ServerTls
 from eruca._net.tlsoptions import TlsMode, TlsOptions
 
 #: The tables of all subjects.
-SCHEMAS: tuple[Schema, ...] = (IDENTITY,)
+SCHEMAS: tuple[Schema, ...] = (IDENTITY, favourites.SCHEMA)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -54,6 +56,7 @@ class Console:
         self,
         options: ConsoleOptions,
         clusters: Sequence[Cluster],
+        meanings: Sequence[OptionMeaning] = (),
         identity: IdentityOptions | None = None,
         tls: TlsOptions | None = None,
         clock: Clock | None = None,
@@ -69,6 +72,8 @@ class Console:
             identity=self.identity,
             plans=Plans(),
             streams=Streams(),
+            favourites=favourites.Favourites(state),
+            meanings={each.key: each for each in meanings},
         )
         origins = Origins([*identity.list_hosts(), *list_own_names(options.bind)])
         self.app = guard(build_app(self.parts, ROUTES), origins)

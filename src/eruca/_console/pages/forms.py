@@ -113,6 +113,7 @@ async def change(
     words: Sequence[object],
     deed: Deed,
     then: str,
+    back: str = "",
     is_dangerous: bool = False,
     is_same: Comparison | None = None,
     read: Callable[[Any], Outcomes] = read_outcomes,
@@ -121,6 +122,7 @@ async def change(
 ) -> Shown:
     """Show a change, or carry it out if it was shown. `is_dangerous`: the target's name has to be typed.
 
+    `then` is where to go after the change, and `back` where to go without it, if that is another page.
     `is_same` compares the preview with a later one; `read` turns a result into rows if it is not of the usual types.
     `template` shows a result that has more than rows, such as a secret that is shown once.
     Without `has_command`, no command does the same; `words` still have to name everything that is changed.
@@ -133,7 +135,7 @@ async def change(
     if not plan_id:
         plan = await plans.make(what, target, command, deed, *([] if is_same is None else [is_same]))
         if not visit.is_api or visit.form.get("dry_run") in ("true", "on", "1"):
-            return _show_plan(visit, plan.id, action, target, command, read(plan.preview), then, is_dangerous)
+            return _show_plan(visit, plan.id, action, target, command, read(plan.preview), back or then, is_dangerous)
         plan_id, confirm = plan.id, target
     else:
         confirm = str(visit.form.get("confirm", "")) if is_dangerous else target
@@ -143,7 +145,7 @@ async def change(
         if confirm != target:
             plan = plans.find(plan_id)
             outcomes = read(plan.preview)
-            return _show_plan(visit, plan.id, action, target, command, outcomes, then, is_dangerous, wrong=True)
+            return _show_plan(visit, plan.id, action, target, command, outcomes, back or then, is_dangerous, wrong=True)
     try:
         result = await plans.apply(plan_id, confirm)
     except BaseException as error:
