@@ -95,7 +95,7 @@ def _join(name: TopicName, found: Sequence[NamedSettings]) -> TopicRow:
 
 
 def list_folders(names: Iterable[str], prefix: str) -> list[Folder]:
-    """Return how the names with a prefix go on, up to the next separator: those with several names, largest first."""
+    """Return what follows a prefix in names, up to the next separator: those with several names, largest first."""
     counts: Counter[str] = Counter()
     for name in names:
         if name.startswith(prefix):
