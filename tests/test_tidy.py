@@ -176,8 +176,8 @@ def walk_paths(root: Path) -> Iterator[str]:
 
 @cache
 def read_sources() -> tuple[SourceFile, ...]:
-    """All text files of the repository."""
-    paths = (path for path in list_paths() if Path(path).suffix in TEXT_SUFFIXES)
+    """All text files of the repository, without those of others, which stay as they were published."""
+    paths = (path for path in list_paths() if Path(path).suffix in TEXT_SUFFIXES and not path.endswith(".min.js"))
     return tuple(SourceFile(path, (REPOSITORY / path).read_text(encoding="utf-8")) for path in paths)
 
 
