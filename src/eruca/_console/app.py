@@ -60,12 +60,12 @@ class Console:
         self,
         options: ConsoleOptions,
         clusters: Sequence[Cluster],
+        meanings: Sequence[OptionMeaning] = (),
         identity: IdentityOptions | None = None,
         tls: TlsOptions | None = None,
         clock: Clock | None = None,
         watching: WatchingOptions | None = None,
         list_undo: Callable[[Sequence[Undo]], list[list[str]]] = lambda undo: [],
-        meanings: Sequence[OptionMeaning] = (),
     ) -> None:
         self.options = options
         identity, tls = identity or IdentityOptions(), tls or TlsOptions()

@@ -14,7 +14,7 @@ from eruca._console.pages.routing import Nav, Route
 from eruca._console.pages.tables import Column, make_table, show_table
 from eruca._console.pages.visit import Shown, Visit
 
-#: Each examination reads the offsets of groups twice; visitors share it for so many seconds.
+#: Each examination reads the offsets of groups twice; visitors share it for this many seconds.
 FRESH_S: Final = 30.0
 TONES: Final = {Severity.CRITICAL: "error", Severity.WARNING: "warning", Severity.INFO: "muted"}
 _GROUP: Final = "group "

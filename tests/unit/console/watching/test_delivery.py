@@ -120,7 +120,8 @@ async def test_what_waits_outlives_a_restart(state: State) -> None:
         await stopped.add([channel.id], REPORT)
         await stopped.stop()
         async with delivering(state):
-            await hook.wait_for(1)
+            (posted,) = await hook.wait_for(1)
+    assert json.loads(posted.body)["event"] == "firing"
 
 
 async def test_a_redirect_is_not_followed(state: State) -> None:
