@@ -121,7 +121,7 @@ class Console:
 def build_app(parts: Parts, routes: Sequence[Route]) -> ASGIApp:
     """Return the application of a list of routes."""
     frame = Frame(parts, tuple(routes))
-    first = make_url("c", parts.clusters.first.name, "topics")
+    first = make_url("c", parts.clusters.first.name)
 
     async def go_home(request: Request) -> Response:
         return RedirectResponse(first, 303)

@@ -9,6 +9,7 @@ from eruca._console.brokers import pages as brokers
 from eruca._console.doctor import pages as doctor
 from eruca._console.groups import pages as groups
 from eruca._console.login import pages as login
+from eruca._console.overview import pages as overview
 from eruca._console.pages import choices
 from eruca._console.pages.routing import Route
 from eruca._console.topics import changing as topic_changes
@@ -18,6 +19,7 @@ from eruca._console.users import pages as users
 
 ROUTES: tuple[Route, ...] = (
     *choices.ROUTES,
+    *overview.ROUTES,
     *brokers.ROUTES,
     *topic_changes.ROUTES,
     *topics.ROUTES,
