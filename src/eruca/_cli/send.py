@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
-import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -26,6 +25,7 @@ from eruca._cli.tables import make_table
 from eruca._client.produce.outgoing import Receipt, find_delay_level
 from eruca._client.produce.producer import Producer
 from eruca._client.session.routes import Routes
+from eruca._ground.durations import read_span
 from eruca._ground.limits import FRAME_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_PRODUCER_GROUP, check_topic
@@ -45,8 +45,6 @@ _BAR_FROM = 1000
 _READ_BYTES = 65536
 _TOPIC_TRIES = 50
 _TOPIC_TRY_S = 0.02
-_DELAY = re.compile(r"(\d{1,9})([smhd])")
-_DELAY_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(slots=True)
@@ -129,10 +127,10 @@ def send(
 
 
 def _parse_delay(text: str) -> timedelta:
-    match = _DELAY.fullmatch(text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a number followed by s, m, h or d", param_hint="--delay")
-    return timedelta(**{_DELAY_UNITS[match[2]]: int(match[1])})
+    try:
+        return read_span(text)
+    except ConfigError as error:
+        raise click.BadParameter(str(error.args[0]), param_hint="--delay") from None
 
 
 def _gather_properties(properties: tuple[str, ...]) -> dict[str, str]:

@@ -1,0 +1,156 @@
+"""Messages that are not sent yet: checked, and read from lines of JSON as the commands print them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from eruca._admin.storedmessages import StoredMessage
+from eruca._client.produce.outgoing import check_body, find_delay_level
+from eruca._wire.names import check_topic
+from eruca._wire.properties import (
+    ERUCA_ONCE,
+    RESERVED,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLLED_FROM,
+    split_keys,
+)
+from eruca.errors import ConfigError, ErucaError
+
+# Names with a meaning to clients and brokers. A draft has fields of its own for some of them.
+_TAKEN = RESERVED | {
+    ERUCA_ONCE,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLLED_FROM,
+}
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that is not sent yet."""
+
+    topic: str
+    body: bytes
+    tags: str = ""
+    keys: list[str] = []
+    # Without those that clients and brokers set.
+    properties: dict[str, str] = {}
+    # One of the delay levels, or any time if `is_timer`.
+    delay: timedelta | None = None
+    is_timer: bool = False
+    shard: str = ""
+    broker: str = ""
+    queue: int | None = None
+
+
+class DraftLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of an imported file: a message, or why it is not one."""
+
+    # From 1.
+    line: int
+    draft: Draft | None
+    problem: str = ""
+
+
+def check_draft(draft: Draft) -> Draft:
+    """Return a draft that can be sent. Raises MessageIllegal, InvalidName and ConfigError."""
+    check_topic(draft.topic)
+    check_body(draft.body)
+    for name, value in draft.properties.items():
+        if not name or not value:
+            raise ConfigError(f"property {name[:80]!r}: name and value must not be empty")
+        if name in _TAKEN:
+            raise ConfigError(f"property {name}: the name is reserved", hint="tags, keys and delay have fields of their own")
+    for key in draft.keys:
+        if not key or split_keys(key) != [key]:
+            raise ConfigError(f"key {key[:80]!r}: a key has no spaces")
+    if draft.shard and (draft.broker or draft.queue is not None):
+        raise ConfigError("a shard and a queue are mutually exclusive")
+    if draft.delay is not None and not draft.is_timer:
+        find_delay_level(draft.delay)
+    return draft
+
+
+def copy_message(message: StoredMessage, topic: str = "") -> Draft:
+    """Return a message as a draft: what its sender wrote, without what clients and brokers added."""
+    properties = {name: value for name, value in message.properties.items() if name not in _TAKEN and value}
+    return Draft(
+        topic=topic or message.topic, body=message.body, tags=message.tags, keys=message.keys, properties=properties
+    )
+
+
+def read_lines(data: bytes, topic: str, *, lines_max: int) -> Iterator[DraftLine]:
+    """Yield the messages of lines of JSON, as `eruca message find -o json` and `eruca tail -o json` print them.
+
+    A line needs `body` (text, or any JSON, which is written as JSON) or `body_base64`; it may have `tags`, `keys`,
+    `properties` and `shard`. Other fields are ignored, and so is `topic`: all go to one topic. Blank lines are skipped.
+    Raises ConfigError for more than `lines_max` lines.
+    """
+    count = 0
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        count += 1
+        if count > lines_max:
+            raise ConfigError(f"the file has more than {lines_max} messages", hint="split it")
+        try:
+            yield DraftLine(line=number, draft=_read_line(line, topic))
+        except (ErucaError, ValueError, TypeError, RecursionError) as error:
+            yield DraftLine(line=number, draft=None, problem=str(error.args[0] if error.args else error))
+
+
+def _read_line(line: bytes, topic: str) -> Draft:
+    try:
+        row = msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"it is not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise ConfigError("it is not a JSON object")
+    keys = row.get("keys") or []
+    keys = split_keys(keys) if isinstance(keys, str) else keys
+    properties = row.get("properties") or {}
+    if not isinstance(keys, list) or not isinstance(properties, dict):
+        raise ConfigError("keys are a list of texts, properties an object of texts")
+    return check_draft(
+        Draft(
+            topic=topic,
+            body=_read_body(row),
+            tags=_read_text(row.get("tags") or "", "tags"),
+            keys=[_read_text(key, "a key") for key in keys],
+            properties={
+                name: _read_text(value, f"property {name}") for name, value in properties.items() if name not in _TAKEN
+            },
+            shard=_read_text(row.get("shard") or "", "shard"),
+        )
+    )
+
+
+def _read_body(row: dict[str, Any]) -> bytes:
+    encoded = row.get("body_base64")
+    if encoded is not None:
+        try:
+            return base64.b64decode(_read_text(encoded, "body_base64"), validate=True)
+        except binascii.Error:
+            raise ConfigError("body_base64 is not base64") from None
+    body = row.get("body")
+    if body is None:
+        raise ConfigError("it has neither body nor body_base64")
+    return body.encode() if isinstance(body, str) else msgspec.json.encode(body)
+
+
+def _read_text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} is not a text")
+    return value
