@@ -92,7 +92,7 @@ def _read_field(visit: Visit, field: Field, text: str) -> Any:
         if field.required:
             raise ValueError(visit.text("forms.required"))
         return None if field.kind != "area" else ""
-    if len(text) > (_TEXT_CHARS_MAX if field.kind == "area" else field.chars_max):
+    if len(text) > (max(_TEXT_CHARS_MAX, field.chars_max) if field.kind == "area" else field.chars_max):
         raise ValueError(visit.text("forms.too_long"))
     if field.kind == "choice" and text not in field.choices:
         raise ValueError(visit.text("forms.choose", choices=", ".join(field.choices)))

@@ -190,13 +190,14 @@ def export_table(visit: Visit, table: Table[Any]) -> Response:
     writer = csv.writer(text)
     writer.writerow([column.key for column in columns])
     for row in table.rows:
-        writer.writerow([_write_cell(column.value(row)) for column in columns])
+        writer.writerow([write_cell(column.value(row)) for column in columns])
     if table.cut:
         writer.writerow([visit.text("tables.cut.export", count=len(table.rows))])
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=head)
 
 
-def _write_cell(value: Any) -> str:
+def write_cell(value: Any) -> str:
+    """Return a value as a cell of CSV that a spreadsheet does not run."""
     if value is None:
         return ""
     if isinstance(value, datetime):
