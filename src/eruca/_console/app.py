@@ -1,25 +1,25 @@
-"""The console as a server: builds its parts bottom-up, serves them with uvicorn, and stops them in reverse order."""
+"""The console as a server: builds its parts bottom-up, serves them, and stops them in reverse order."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route as Mounted
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eruca._admin.plans import Plans
 from eruca._console.clusters import Cluster, Clusters
-from eruca._console.identity import audit
-from eruca._console.identity.gate import Gate
+from eruca._console.identity.identity import Identity
+from eruca._console.identity.options import IdentityOptions
+from eruca._console.identity.origins import Origins, read_headers
+from eruca._console.identity.tables import IDENTITY
+from eruca._console.messages.parts import MessageParts
+from eruca._console.messages.saved import FILTERS, SavedFilters
 from eruca._console.options import ConsoleOptions
 from eruca._console.pages.live import Streams
 from eruca._console.pages.page import Frame
@@ -27,13 +27,15 @@ from eruca._console.pages.routing import Route
 from eruca._console.pages.static import serve_static
 from eruca._console.pages.visit import Parts, make_url
 from eruca._console.routes import ROUTES
+from eruca._console.serving import WebServer
 from eruca._console.state import Schema, State
-from eruca.errors import ConnectFailed
+from eruca._ground.clock import Clock, SystemClock
+from eruca._net.certificates import list_own_names
+from eruca._net.tls import ServerTls
+from eruca._net.tlsoptions import TlsMode, TlsOptions
 
 #: The tables of all subjects.
-SCHEMAS: tuple[Schema, ...] = (audit.SCHEMA,)
-_CONNECTIONS_MAX = 500
-_STOP_S = 3
+SCHEMAS: tuple[Schema, ...] = (IDENTITY, FILTERS)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -50,74 +52,58 @@ _RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in _HEAD
 class Console:
     """The console of some clusters."""
 
-    def __init__(self, options: ConsoleOptions, clusters: Sequence[Cluster]) -> None:
+    def __init__(
+        self,
+        options: ConsoleOptions,
+        clusters: Sequence[Cluster],
+        identity: IdentityOptions | None = None,
+        tls: TlsOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.options = options
+        identity, tls = identity or IdentityOptions(), tls or TlsOptions()
         state = State(Path(options.directory), SCHEMAS)
+        self.identity = Identity(identity, state, clock or SystemClock())
         self.parts = Parts(
             options=options,
             state=state,
             clusters=Clusters({cluster.name: cluster for cluster in clusters}),
-            gate=Gate(),
-            audit=audit.Audit(state),
+            identity=self.identity,
             plans=Plans(),
             streams=Streams(),
+            messages=MessageParts(saved=SavedFilters(state)),
         )
-        self.app = build_app(self.parts, ROUTES)
-        self._server: _Server | None = None
-        self._serving: asyncio.Task[None] | None = None
-        self._address = ""
+        origins = Origins([*identity.list_hosts(), *list_own_names(options.bind)])
+        self.app = guard(build_app(self.parts, ROUTES), origins)
+        self._scheme = "https" if tls.mode is TlsMode.ENFORCING else "http"
+        self._server = WebServer(self.app, ServerTls(tls, options.bind), proxies=identity.proxies)
+        #: The one-time password of the first user, after the first start. It is shown to the operator once.
+        self.first_password: str | None = None
 
     @property
     def address(self) -> str:
         """Where it is: `http://127.0.0.1:8080`; empty while it does not run."""
-        return self._address
+        host, port = self.options.bind, self._server.port
+        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}" if port else ""
 
     async def start(self) -> None:
         """Open the file, start the admins and listen. Raises ConnectFailed if the port is taken."""
-        listening = _listen(self.options.bind, self.options.port)
-        try:
-            await self.parts.state.open()
-            await self.parts.clusters.start()
-        except BaseException:
-            listening.close()
-            raise
-        host, port = listening.getsockname()[:2]
-        self._address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        self._server = _Server(
-            uvicorn.Config(
-                self.app,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                ws="none",
-                server_header=False,
-                limit_concurrency=_CONNECTIONS_MAX,
-                timeout_graceful_shutdown=_STOP_S,
-            )
-        )
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
+        await self.parts.state.open()
+        self.first_password = await self.identity.start()
+        await self.parts.clusters.start()
+        await self._server.start(self.options.bind, self.options.port)
 
     async def stop(self) -> None:
         """Stop listening, end live views, close the admins and the file. Safe to call after a failed start."""
-        self._address = ""
         self.parts.streams.close()
-        server, self._server = self._server, None
-        serving, self._serving = self._serving, None
-        if server is not None and serving is not None:
-            server.should_exit = True
-            await asyncio.gather(serving, return_exceptions=True)
+        await self._server.stop()
         await self.parts.clusters.stop()
+        await self.identity.stop()
         await self.parts.state.close()
 
     def look_again(self) -> None:
-        """Nothing of it is read from files that change while it runs."""
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the command that runs this server."""
-        yield
+        """Check the certificates for changes now."""
+        self._server.look_again()
 
 
 def build_app(parts: Parts, routes: Sequence[Route]) -> ASGIApp:
@@ -137,11 +123,14 @@ def build_app(parts: Parts, routes: Sequence[Route]) -> ASGIApp:
             answer_api = functools.partial(frame.answer, route, is_api=True)
             mounted.append(Mounted(f"/api{route.path}", answer_api, methods=methods))
     mounted.append(Mounted("/{path:path}", frame.answer_unknown))
-    return add_headers(Starlette(routes=mounted))
+    return Starlette(routes=mounted)
 
 
-def add_headers(app: ASGIApp) -> ASGIApp:
-    """Return the application with the headers that tell browsers what a page may do."""
+def guard(app: ASGIApp, origins: Origins) -> ASGIApp:
+    """Return the application behind the checks of Host and Origin, with the headers that tell browsers what a page may do.
+
+    This is around everything, also static files and paths that do not exist.
+    """
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_more(message: Message) -> None:
@@ -151,20 +140,11 @@ def add_headers(app: ASGIApp) -> ASGIApp:
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
-        await app(scope, receive, send_more if scope["type"] == "http" else send)
+        assert scope["type"] == "http"
+        headers = read_headers(scope["headers"])
+        fault = "a header comes twice" if headers is None else ""
+        fault = fault or origins.find_fault(scope["method"], headers or {}, secure=scope["scheme"] == "https")
+        answer = app if not fault else PlainTextResponse(f"refused: {fault}\n", 403)
+        await answer(scope, receive, send_more)
 
     return call
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(128)
-        listening.setblocking(False)
-    except OSError as error:
-        listening.close()
-        raise ConnectFailed(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-    return listening

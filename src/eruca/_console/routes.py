@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from eruca._console.deadletters import pages as deadletters
+from eruca._console.delayed import pages as delayed
+from eruca._console.messages import pages as messages
 from eruca._console.pages import choices
 from eruca._console.pages.routing import Route
+from eruca._console.tailing import pages as tailing
 from eruca._console.topics import pages as topics
+from eruca._console.traces import pages as traces
+from eruca._console.transactions import pages as transactions
 
-ROUTES: tuple[Route, ...] = (*choices.ROUTES, *topics.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *choices.ROUTES,
+    *topics.ROUTES,
+    *messages.ROUTES,
+    *tailing.ROUTES,
+    *traces.ROUTES,
+    *deadletters.ROUTES,
+    *delayed.ROUTES,
+    *transactions.ROUTES,
+)

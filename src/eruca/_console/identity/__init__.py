@@ -1,1 +1,1 @@
-"""Who is there and what they may do."""
+"""Who may do what: users, sessions, roles and rights, the check of every request, and the audit log."""

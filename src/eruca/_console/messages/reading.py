@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from starlette.exceptions import HTTPException
 
 from eruca._admin.storedmessages import StoredMessage
 from eruca._console.identity.rights import Need
-from eruca._console.messages.decoding import Decoder
 from eruca._console.messages.filtering import Filter, parse_filter
-from eruca._console.messages.saved import SavedFilters
-from eruca._console.messages.searching import Searching, is_number
+from eruca._console.messages.searching import is_number
 from eruca._console.messages.viewing import MessageView
 from eruca._console.pages.visit import Visit
 from eruca._wire.names import check_topic
 
 
-@dataclass(frozen=True, slots=True)
-class MessageParts:
-    """What the pages about messages keep while the console runs."""
-
-    saved: SavedFilters
-    decoder: Decoder = field(default_factory=Decoder)
-    searching: Searching = field(default_factory=Searching)
-
-
 def make_viewer(visit: Visit, topic: str) -> Callable[[StoredMessage], MessageView]:
     """Return the function that shows the messages of a topic to the user. `topic` is the one they are stored in."""
-    mask, decoder = visit.parts.masking.look(visit.user, topic), visit.parts.messages.decoder
+    mask, decoder = visit.parts.identity.masking.look(visit.user, topic), visit.parts.messages.decoder
     return lambda message: MessageView(message, mask, decoder)
 
 
@@ -40,7 +28,7 @@ def may_see(visit: Visit, *, topic: str | None = None, group: str | None = None)
 
 def require_unmasked(visit: Visit, topic: str) -> None:
     """Raise HTTPException if fields of the messages of a topic are hidden from the user, who could read the copy."""
-    if not visit.parts.masking.look(visit.user, topic).is_empty:
+    if not visit.parts.identity.masking.look(visit.user, topic).is_empty:
         raise HTTPException(403, visit.text("messages.masked.refused", topic=topic))
 
 

@@ -11,7 +11,7 @@ from eruca._console.state import Schema, State
 from eruca._ground.limits import CONSOLE_FILTER_NAME_CHARS_MAX, CONSOLE_SAVED_FILTERS_MAX
 from eruca.errors import ConfigError
 
-SCHEMA = Schema(
+FILTERS = Schema(
     "filters",
     (
         "CREATE TABLE filters (user TEXT NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (user, name))"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
+from eruca._console.identity.origins import find_path
 from eruca._console.identity.rights import Need
 from eruca._console.pages.page import LANGUAGE_COOKIE
 from eruca._console.pages.routing import Route
@@ -19,15 +20,9 @@ async def choose_language(visit: Visit) -> Response:
     language = visit.path["language"]
     if language not in LANGUAGES:
         raise HTTPException(404, visit.text("errors.page"))
-    answer = RedirectResponse(make_local(visit.query.get("next", "")), 303)
+    answer = RedirectResponse(find_path(visit.query.get("next", "")), 303)
     answer.set_cookie(LANGUAGE_COOKIE, language, max_age=_YEAR_S, httponly=True, samesite="lax")
     return answer
-
-
-def make_local(path: str) -> str:
-    """Return a path of this console; `/` for anything that would lead elsewhere."""
-    is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
-    return path if is_local else "/"
 
 
 ROUTES = (Route("/language/{language}", choose_language, Need.PUBLIC),)

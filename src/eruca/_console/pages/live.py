@@ -61,7 +61,7 @@ class Streams:
             yield "retry: 3000\n\n"
             async with aclosing(_with_beats(events, closing)) as written:  # type: ignore[type-var]
                 async for event in written:
-                    if event is not None and not await visit.parts.gate.is_current(visit.session):
+                    if event is not None and not await visit.parts.identity.gate.is_current(visit.session):
                         break
                     yield ": beat\n\n" if event is None else write_event(*event)
         except ErucaError as error:

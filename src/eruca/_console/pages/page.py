@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from starlette.types import Message
 
 from eruca._admin.plain import hide_secrets, to_plain
 from eruca._admin.plans import PlanRefused
+from eruca._console.identity.origins import find_path
 from eruca._console.identity.rights import Need
 from eruca._console.pages.forms import FormRefused
 from eruca._console.pages.navigation import list_navigation
@@ -24,6 +26,7 @@ from eruca._console.pages.rendering import render
 from eruca._console.pages.routing import Route
 from eruca._console.pages.texts import choose_language, texts_of
 from eruca._console.pages.visit import Parts, Shown, Visit
+from eruca._ground import limits
 from eruca.errors import CallTimeout, ConfigError, ErucaError, InvalidName, NetError, NoRoute, RequestRefused
 
 log = logging.getLogger(__name__)
@@ -33,6 +36,8 @@ LANGUAGE_COOKIE = "eruca_language"
 _FIELDS_MAX = 2000
 _FILES_MAX = 4
 _UNSAFE = frozenset({"POST"})
+# A page has the data of a cluster: no cache may keep it.
+_NOT_KEPT = {"Cache-Control": "no-store", "Vary": "HX-Request"}
 # What an error of the cluster is as a status of HTTP; the first that fits.
 _STATUSES: tuple[tuple[type[ErucaError], int], ...] = (
     (NoRoute, 404),
@@ -59,7 +64,7 @@ class Frame:
         request.scope["path_quoted"] = quote(request.scope["path"], safe="/:@!$&'()*+,;=~")
         visit = Visit(request, route, self._parts, None, texts_of(language), is_api=is_api)
         try:
-            visit = replace(visit, session=await self._parts.gate.authenticate(request))
+            visit = replace(visit, session=await self._parts.identity.gate.authenticate(request))
             refusal = _ask_to_log_in(visit)
             if refusal is not None:
                 return refusal
@@ -85,9 +90,9 @@ class Frame:
                 raise HTTPException(404, visit.text("errors.cluster", name=name))
             visit = replace(visit, _cluster=cluster)
         if request.method in _UNSAFE:
-            visit = replace(visit, form=await read_form(request, route.body_max))
+            visit = replace(visit, form=await _read_in_time(request, route.body_max))
             token = request.headers.get("x-csrf-token") or str(visit.form.get("csrf", ""))
-            if not self._parts.gate.check_csrf(request, visit.session, token):
+            if not self._parts.identity.gate.check_csrf(request, visit.session, token):
                 raise HTTPException(403, visit.text("errors.csrf"))
         if route.need > Need.PUBLIC:
             self._require_right(visit)
@@ -96,12 +101,14 @@ class Frame:
     def _require_right(self, visit: Visit) -> None:
         """Raise HTTPException unless the user may do this to each named topic and group."""
         route = visit.route
-        if not visit.user.may(route.need):
-            raise HTTPException(403, visit.text("errors.right", need=visit.text(f"roles.{route.need.name.lower()}")))
-        for parameter, kind in route.names.items():
-            for name in _find_names(visit, parameter):
-                if not visit.user.may(route.need, **{kind: name}):
-                    raise HTTPException(403, visit.text(f"errors.right.{kind}", name=name))
+        names = [(kind, name) for parameter, kind in route.names.items() for name in _find_names(visit, parameter)]
+        refused = self._parts.identity.gate.find_refused(visit.user, route.need, names)
+        if refused is None:
+            return
+        kind, name = refused
+        if kind:
+            raise HTTPException(403, visit.text(f"errors.right.{kind}", name=name))
+        raise HTTPException(403, visit.text("errors.right", need=visit.text(f"roles.{route.need.name.lower()}")))
 
     async def _call(self, visit: Visit) -> Shown | Response:
         """Call the handler; a form that was refused is shown again, with what is wrong."""
@@ -119,7 +126,7 @@ class Frame:
         if isinstance(shown, Response):
             return shown
         if visit.is_api:
-            return JSONResponse(hide_secrets(to_plain(shown.value)), shown.status, headers=dict(shown.headers))
+            return JSONResponse(hide_secrets(to_plain(shown.value)), shown.status, headers={**_NOT_KEPT, **shown.headers})
         context = {
             "value": shown.value,
             "problems": shown.problems,
@@ -127,19 +134,24 @@ class Frame:
             "navigation": list_navigation(visit, self._routes),
             **shown.context,
         }
-        # A page has the data of a cluster: no cache may keep it.
-        headers = {"Cache-Control": "no-store", "Vary": "HX-Request", **shown.headers}
+        headers = {**_NOT_KEPT, **shown.headers}
         return HTMLResponse(render(visit, shown.template, context), shown.status, headers=headers)
 
 
 def _ask_to_log_in(visit: Visit) -> Response | None:
-    """Return the way to the log-in for a visitor who needs one."""
-    if visit.session is not None or visit.route.need is Need.PUBLIC:
+    """Return the way to the log-in, or to the choice of a password, for a visitor who needs one."""
+    request, need = visit.request, visit.route.need
+    if need is Need.PUBLIC or (visit.session is not None and (need is Need.LOGGED_IN or not visit.user.must_change)):
         return None
     if visit.is_api:
         return JSONResponse({"error": visit.text("errors.log_in")}, 401)
-    wanted = visit.request.scope["path_quoted"] if visit.request.method == "GET" else "/"
-    there = f"/login?next={quote(wanted, safe='')}"
+    wanted = request.scope["path_quoted"] if request.method in ("GET", "HEAD") else "/"
+    if request.url.query and wanted != "/":
+        wanted += f"?{request.url.query}"
+    if visit.session is None and request.headers.get("sec-fetch-site") == "cross-site":
+        # A link elsewhere leads here, and browsers do not send the cookie with it. They do when a page of ours leads on.
+        return HTMLResponse(render(visit, "login/onwards.html", {"then": find_path(wanted)}), headers=_NOT_KEPT)
+    there = "/password" if visit.session is not None else f"/login?next={quote(wanted, safe='')}"
     if visit.is_htmx:
         return Response(status_code=204, headers={"HX-Redirect": there})
     return RedirectResponse(there, 303)
@@ -173,6 +185,15 @@ def _find_names(visit: Visit, parameter: str) -> list[str]:
         return [str(visit.request.path_params[parameter])]
     found = [*visit.form.getlist(parameter), *visit.query.getlist(parameter)]
     return [each for each in found if isinstance(each, str) and each]
+
+
+async def _read_in_time(request: Request, body_max: int) -> FormData:
+    """Return the fields of a form. Raises HTTPException (408) if it does not arrive."""
+    try:
+        async with asyncio.timeout(limits.CONSOLE_FORM_SECONDS_MAX):
+            return await read_form(request, body_max)
+    except TimeoutError:
+        raise HTTPException(408, "the form did not arrive in time") from None
 
 
 async def read_form(request: Request, body_max: int) -> FormData:

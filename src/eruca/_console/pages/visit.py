@@ -14,9 +14,11 @@ from eruca._admin.admin import Admin
 from eruca._admin.plans import Plans
 from eruca._admin.results import Problem
 from eruca._console.clusters import Cluster, Clusters
-from eruca._console.identity.audit import Audit
-from eruca._console.identity.gate import Gate, Session
+from eruca._console.identity.gate import find_address
+from eruca._console.identity.identity import Identity
 from eruca._console.identity.rights import User
+from eruca._console.identity.sessions import Session
+from eruca._console.messages.parts import MessageParts
 from eruca._console.options import ConsoleOptions
 from eruca._console.pages.commands import write_command
 from eruca._console.pages.live import Streams
@@ -34,10 +36,10 @@ class Parts:
     options: ConsoleOptions
     state: State
     clusters: Clusters
-    gate: Gate
-    audit: Audit
+    identity: Identity
     plans: Plans
     streams: Streams
+    messages: MessageParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,8 @@ class Visit:
 
     @property
     def method(self) -> str:
-        """GET or POST; GET also for a form that was refused and is shown again."""
-        return "GET" if self.errors else self.request.method
+        """GET or POST; GET also for HEAD, and for a form that was refused and is shown again."""
+        return "POST" if self.request.method == "POST" and not self.errors else "GET"
 
     @property
     def is_htmx(self) -> bool:
@@ -142,7 +144,7 @@ class Visit:
         self, *, action: str, target: str, command: str = "", before: Any = None, after: Any = None, outcome: str
     ) -> None:
         """Note a change that is not one of `forms.change`."""
-        await self.parts.audit.add(
+        await self.parts.identity.audit.add(
             user=self.user.name,
             cluster=self._cluster.name if self._cluster else "",
             action=action,
@@ -151,6 +153,7 @@ class Visit:
             before=before,
             after=after,
             outcome=outcome,
+            address=find_address(self.request),
         )
 
 
