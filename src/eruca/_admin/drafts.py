@@ -72,7 +72,9 @@ def check_draft(draft: Draft) -> Draft:
         if not name or not value:
             raise ConfigError(f"property {name[:80]!r}: name and value must not be empty")
         if name in _TAKEN:
-            raise ConfigError(f"property {name}: the name is reserved", hint="tags, keys and delay have fields of their own")
+            raise ConfigError(
+                f"property {name}: the name is reserved", hint="tags, keys and delay have fields of their own"
+            )
     for key in draft.keys:
         if not key or split_keys(key) != [key]:
             raise ConfigError(f"key {key[:80]!r}: a key has no spaces")

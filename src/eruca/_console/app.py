@@ -20,6 +20,7 @@ from eruca._console.identity.origins import Origins, read_headers
 from eruca._console.identity.tables import IDENTITY
 from eruca._console.messages.parts import MessageParts
 from eruca._console.messages.saved import FILTERS, SavedFilters
+from eruca._console.messages.schemas import load_decoder
 from eruca._console.options import ConsoleOptions
 from eruca._console.pages.live import Streams
 from eruca._console.pages.page import Frame
@@ -63,6 +64,7 @@ class Console:
         self.options = options
         identity, tls = identity or IdentityOptions(), tls or TlsOptions()
         state = State(Path(options.directory), SCHEMAS)
+        schemas = Path(options.schemas) if options.schemas else None
         self.identity = Identity(identity, state, clock or SystemClock())
         self.parts = Parts(
             options=options,
@@ -71,7 +73,7 @@ class Console:
             identity=self.identity,
             plans=Plans(),
             streams=Streams(),
-            messages=MessageParts(saved=SavedFilters(state)),
+            messages=MessageParts(saved=SavedFilters(state), decoder=load_decoder(schemas)),
         )
         origins = Origins([*identity.list_hosts(), *list_own_names(options.bind)])
         self.app = guard(build_app(self.parts, ROUTES), origins)

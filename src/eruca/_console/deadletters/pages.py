@@ -31,13 +31,16 @@ _BODY_MAX: Final = 512 * 1024
 _TARGETS: Final = ("origin", "group", "topic")
 _OUTCOMES: Final = {"sent": "done", "skipped": "unchanged"}
 _FIELDS: Final = (
-    Field("target", "deadletters.target", "choice", default="group", choices=_TARGETS, choice_texts="deadletters.target"),
+    Field("target", "deadletters.target", "choice", default="group", required=True, choices=_TARGETS,
+          choice_texts="deadletters.target"),
     Field("to_topic", "deadletters.to_topic", chars_max=127),
 )  # fmt: skip
 
 _GROUP_COLUMNS: tuple[Column[GroupLetters], ...] = (
-    Column("group", "deadletters.group", lambda row: row.group, link=lambda visit, row: visit.url("deadletters", row.group)),
-    Column("count", "deadletters.count", lambda row: row.count, kind="number", tone=lambda row: "error" if row.count else "muted"),
+    Column("group", "deadletters.group", lambda row: row.group,
+           link=lambda visit, row: visit.url("deadletters", row.group)),
+    Column("count", "deadletters.count", lambda row: row.count, kind="number",
+           tone=lambda row: "error" if row.count else "muted"),
     Column("last_at", "deadletters.last", lambda row: row.last_at, kind="time"),
     Column("problem", "deadletters.problem", lambda row: row.problem, is_minor=True),
 )  # fmt: skip
@@ -120,7 +123,7 @@ async def resend(visit: Visit) -> Shown:
     if not 0 < len(ids) <= CONSOLE_LETTERS_MAX:
         raise ConfigError(visit.text("deadletters.select", most=CONSOLE_LETTERS_MAX))
     form = read_fields(visit, _FIELDS)
-    target, topic = form["target"] or "group", form["to_topic"]
+    target, topic = form["target"], form["to_topic"]
     if target == "topic":
         if not topic:
             raise ConfigError(visit.text("deadletters.needs_topic"))
@@ -179,7 +182,7 @@ async def _read(visit: Visit, group: str, wanted: Wanted) -> tuple[list[MessageV
             async for letter in opened:
                 if len(found) >= CONSOLE_LETTERS_MAX:
                     return found, True
-                found.append(view(letter))
+                found.append(await view(letter))
     except NoRoute:
         pass  # it never had any
     return found, False
@@ -194,12 +197,14 @@ async def _require_origins(visit: Visit, group: str, wanted: Wanted) -> None:
 
 
 def _read_wanted(visit: Visit) -> Wanted:
-    times: dict[str, datetime] = {}
-    for name in ("since", "until"):
-        moment = read_moment(text) if (text := visit.query.get(name, "").strip()) else "latest"
-        if isinstance(moment, datetime):
-            times[name] = moment
-    return Wanted(key=visit.query.get("key", "").strip() or None, **times)
+    key = visit.query.get("key", "").strip() or None
+    return Wanted(key=key, since=_read_time(visit, "since"), until=_read_time(visit, "until"))
+
+
+def _read_time(visit: Visit, name: str) -> datetime | None:
+    text = visit.query.get(name, "").strip()
+    moment = read_moment(text) if text else None
+    return moment if isinstance(moment, datetime) else None
 
 
 def _find_origin(view: MessageView) -> str:

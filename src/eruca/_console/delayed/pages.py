@@ -23,7 +23,8 @@ _OUTCOMES: Final = {"cancelled": "done", "unknown": "failed"}
 
 _COLUMNS: tuple[Column[Delayed], ...] = (
     Column("due_at", "delayed.due", lambda row: row.due_at, kind="time"),
-    Column("topic", "delayed.topic", lambda row: row.topic, link=lambda visit, row: visit.url("messages", topic=row.topic)),
+    Column("topic", "delayed.topic", lambda row: row.topic,
+           link=lambda visit, row: visit.url("messages", topic=row.topic)),
     Column("message_id", "messages.id", lambda row: row.message_id, kind="code"),
     Column("level", "delayed.level", lambda row: row.level or None, kind="number"),
     Column("tags", "messages.tags", lambda row: row.tags, is_minor=True),

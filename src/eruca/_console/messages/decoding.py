@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-Decode: TypeAlias = Callable[[bytes], Any]
+from eruca._schemas.bodies import Decode, describe
 
 
 class Decoded(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,36 +22,46 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """How the bodies of some topics are decoded."""
+
+    kind: str
+    decode: Decode
+    # It may ask a registry, so it must not run on the event loop.
+    is_slow: bool = False
+
+
 class Decoder:
     """Decodes bodies by their topic."""
 
-    def __init__(self, schemas: Mapping[str, tuple[str, Decode]] | None = None) -> None:
-        # By prefix of a topic: the kind, and a function that raises ValueError for a body that does not match.
+    def __init__(self, schemas: Mapping[str, Schema] | None = None) -> None:
+        # By the beginning of the name of a topic.
         self._schemas = dict(schemas or {})
+
+    def find(self, topic: str) -> Schema | None:
+        """Return the schema of a topic; None if its bodies are JSON, text or bytes."""
+        prefix = max((each for each in self._schemas if topic.startswith(each)), key=len, default=None)
+        return None if prefix is None else self._schemas[prefix]
 
     def decode(self, topic: str, body: bytes) -> Decoded:
         """Return the value of a body."""
-        reason = ""
-        prefix = max((each for each in self._schemas if topic.startswith(each)), key=len, default=None)
-        if prefix is not None:
-            kind, decode = self._schemas[prefix]
-            try:
-                return Decoded(kind=kind, value=decode(body))
-            except Exception as error:  # noqa: BLE001 - libraries raise what they like for bytes they cannot read
-                reason = f"it is not {kind}: {' '.join(str(error).split())[:200]}"
-        return msgspec.structs.replace(decode_json(body), reason=reason)
+        schema = self.find(topic)
+        if schema is None:
+            return decode_json(body)
+        try:
+            return Decoded(kind=schema.kind, value=schema.decode(body))
+        except Exception as error:  # libraries raise what they like for bytes that they cannot read
+            return msgspec.structs.replace(decode_json(body), reason=f"{schema.kind}: {describe(error)}")
 
 
 def decode_json(body: bytes) -> Decoded:
-    """Return the value of a body that is JSON, or whether it is text. A scalar such as `5` is text."""
-    if body[:1] in b"{[ \t\r\n" and body:
+    """Return the value of a body that is a JSON object or array, or whether it is text."""
+    if body.lstrip()[:1] in (b"{", b"["):
         try:
-            value = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError, ValueError):
-            pass
-        else:
-            if isinstance(value, dict | list):
-                return Decoded(kind="json", value=value)
+            return Decoded(kind="json", value=msgspec.json.decode(body))
+        except (msgspec.DecodeError, RecursionError):
+            pass  # it only begins like one
     try:
         body.decode()
     except UnicodeDecodeError:

@@ -1,9 +1,9 @@
 """Filter expressions over messages: `body.amount > 100 and tags in ('paid', 'sent')`.
 
-The language is small and has no functions, loops or patterns that can be slow. Names are those of a message as JSON
-(`eruca message find -o json`); `body.amount` looks into the decoded body, `properties.region` at a property. A missing
-field makes every comparison false, so `tags <> 'paid'` takes messages without tags too. Numbers are compared as numbers,
-also if a property has one as text. A list matches if one of its members does.
+The language is small and has no functions, loops or slow patterns. Names are those of a message as JSON (`eruca message
+find -o json`); `body.amount` looks into the decoded body, `properties.region` at a property. A missing field makes any
+comparison false, so `tags <> 'paid'` takes messages without tags too. Numbers are compared as numbers, also if a
+property has one as text. A list matches if one of its members does.
 
 The SQL92 of subscriptions (`eruca._filter.sql`) is another language: it has the oddities of Java's broker, knows only
 properties, and orders only numbers.
@@ -11,18 +11,18 @@ properties, and orders only numbers.
 
 from __future__ import annotations
 
-import difflib
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
 from lark.exceptions import VisitError
 
 from eruca._ground.limits import CONSOLE_FILTER_CHARS_MAX, CONSOLE_FILTER_DEPTH_MAX, CONSOLE_PATTERN_CHARS_MAX
+from eruca._ground.suggestions import suggest_name
 from eruca.errors import ConfigError
 
 #: The first part of a name. Only the body and the properties have parts below it.
@@ -66,8 +66,9 @@ start: either
     | operand _IS _NULL -> is_null
     | operand _IS _NOT _NULL -> is_not_null
 ?operand: name | literal
-name: part ("." part | "[" WHOLE "]")*
-part: NAME | QUOTED | WHOLE
+name: _first ("." _part | "[" WHOLE "]")*
+_first: NAME | QUOTED
+_part: NAME | QUOTED | WHOLE
 literal: TEXT -> text
     | "-" number -> minus
     | number
@@ -156,7 +157,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def _explain(text: str, error: UnexpectedInput) -> FilterError:
-    at = error.pos_in_stream or 0
+    at = cast(int, error.pos_in_stream)  # unless the text ends
     if isinstance(error, UnexpectedCharacters):
         if text[at] == "'":
             return FilterError(at, "the text has no closing quote")
@@ -173,8 +174,10 @@ def _name_expected(error: UnexpectedToken) -> str:
 
 @cache
 def _make_parser() -> Lark:
-    # `contextual` would read keywords as names where a name may be.
-    return Lark(_GRAMMAR, parser="lalr", lexer="basic", lexer_callbacks={"NAME": _find_keyword}, propagate_positions=True)
+    # The other lexer would read keywords as names where a name may be.
+    return Lark(
+        _GRAMMAR, parser="lalr", lexer="basic", lexer_callbacks={"NAME": _find_keyword}, propagate_positions=True
+    )
 
 
 def _find_keyword(token: Token) -> Token:
@@ -226,7 +229,9 @@ class _Compiler(Transformer[Token, _Node]):
     def like(self, value: _Node, pattern: Token) -> _Node:
         wanted = _unquote(pattern)
         if len(wanted) > CONSOLE_PATTERN_CHARS_MAX:
-            raise FilterError(pattern.start_pos or 0, f"the pattern has more than {CONSOLE_PATTERN_CHARS_MAX} characters")
+            raise FilterError(
+                pattern.start_pos or 0, f"the pattern has more than {CONSOLE_PATTERN_CHARS_MAX} characters"
+            )
         return _test_text(value, lambda text: match_like(text, wanted))
 
     def not_like(self, value: _Node, pattern: Token) -> _Node:
@@ -252,18 +257,14 @@ class _Compiler(Transformer[Token, _Node]):
         at = first.start_pos or 0
         path = tuple(str(part).strip('"') for part in (first, *rest))
         if path[0] not in FIELDS:
-            close = difflib.get_close_matches(path[0], FIELDS, 1)
-            guess = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(FIELDS)}"
-            raise FilterError(at, f"a message has no field {path[0][:40]!r}{guess}")
+            guess = suggest_name(path[0], FIELDS, f"there are {', '.join(FIELDS)}")
+            raise FilterError(at, f"a message has no field {path[0][:40]!r}; {guess}")
         if len(path) > 1 and path[0] not in _DEEP:
             raise FilterError(at, f"{path[0]} has no parts; only body and properties have")
         if path[0] == "properties" and len(path) != 2:
             raise FilterError(at, "name one property: properties.region")
         self.names.add(".".join(path))
         return _Node(lambda fields: _look_up(fields, path))
-
-    def part(self, token: Token) -> Token:
-        return token
 
     def text(self, token: Token) -> _Node:
         value = _unquote(token)

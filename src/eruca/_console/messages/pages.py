@@ -59,7 +59,10 @@ async def search(visit: Visit) -> Shown | Response:
     wanted, problem = _try_read_wanted(visit)
     context: dict[str, Any] = {"modes": MODES, "saved": saved, "problem": problem, "wanted": wanted}
     if wanted is None or problem is not None:
-        return visit.show("messages/search.html", {"error": str(problem)} if problem else None, found=None, **context)
+        status = 200 if problem is None else 400
+        return visit.show(
+            "messages/search.html", {"error": str(problem)} if problem else None, status=status, found=None, **context
+        )
     exported = visit.query.get("format", "")
     if exported in ("json", "jsonl", "csv"):
         return _export(visit, await _run(visit, wanted, _EXPORT_BOUNDS), exported)
@@ -95,7 +98,9 @@ def _make_context(visit: Visit, wanted: Wanted, found: Found) -> dict[str, Any]:
     step = _read_count(visit, "step") + 1
     scanned = _read_count(visit, "scanned") + found.scanned
     count = _read_count(visit, "found") + len(found.items)
-    query = {name: text for name, text in visit.query.items() if name not in ("from", "step", "scanned", "found", "stop")}
+    query = {
+        name: text for name, text in visit.query.items() if name not in ("from", "step", "scanned", "found", "stop")
+    }
     here = {**query, "from": write_places(found.resume), "scanned": scanned, "found": count}
     goes_on = bool(found.resume) and found.stopped not in ("found", "stop") and step % CONSOLE_SCAN_STEPS_MAX != 0
     return {
@@ -215,7 +220,7 @@ async def show_message(visit: Visit) -> Shown | Response:
     """Show one message: where it is, its body in a format, its properties."""
     topic = visit.path["topic"]
     message = await find_message(visit, topic, visit.path["broker"], visit.path["queue"], visit.path["offset"])
-    view = make_viewer(visit, topic)(message)
+    view = await make_viewer(visit, topic)(message)
     if visit.query.get("download"):
         require_unmasked(visit, topic)
         head = {"Content-Disposition": f'attachment; filename="{message.offset_id or "message"}.body"'}
@@ -303,4 +308,3 @@ ROUTES: tuple[Route, ...] = (
         fields={"format": "decoded, text or hex", "download": "1: the body as it is"},
     ),
 )
-

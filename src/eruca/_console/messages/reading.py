@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from starlette.exceptions import HTTPException
 
 from eruca._admin.storedmessages import StoredMessage
 from eruca._console.identity.rights import Need
 from eruca._console.messages.filtering import Filter, parse_filter
-from eruca._console.messages.searching import is_number
+from eruca._console.messages.searching import Viewer, is_number
 from eruca._console.messages.viewing import MessageView
 from eruca._console.pages.visit import Visit
 from eruca._wire.names import check_topic
 
 
-def make_viewer(visit: Visit, topic: str) -> Callable[[StoredMessage], MessageView]:
+def make_viewer(visit: Visit, topic: str) -> Viewer:
     """Return the function that shows the messages of a topic to the user. `topic` is the one they are stored in."""
     mask, decoder = visit.parts.identity.masking.look(visit.user, topic), visit.parts.messages.decoder
-    return lambda message: MessageView(message, mask, decoder)
+
+    async def view(message: StoredMessage) -> MessageView:
+        made = MessageView(message, mask, decoder)
+        await made.prepare()
+        return made
+
+    return view
 
 
-def may_see(visit: Visit, *, topic: str | None = None, group: str | None = None) -> bool:
+def may_see(visit: Visit, *, topic: str = "", group: str = "") -> bool:
     """Return whether the user may see what concerns a topic, a group, or both."""
-    return visit.user.may(Need.VIEW, topic=topic or None, group=group or None)
+    return visit.user.may(Need.VIEW, topic=topic, group=group)
 
 
 def require_unmasked(visit: Visit, topic: str) -> None:

@@ -43,7 +43,8 @@ class SavedFilters:
         name = " ".join(name.split())
         if not 0 < len(name) <= CONSOLE_FILTER_NAME_CHARS_MAX or not name.isprintable():
             raise ConfigError(
-                "the filter needs a name", hint=f"at most {CONSOLE_FILTER_NAME_CHARS_MAX} characters, for example: large"
+                "the filter needs a name",
+                hint=f"at most {CONSOLE_FILTER_NAME_CHARS_MAX} characters, for example: large",
             )
         parse_filter(text)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -25,6 +25,9 @@ from eruca._ground.limits import (
     CONSOLE_SCANS_MAX,
 )
 from eruca.errors import ConfigError
+
+#: Shows a message to a user.
+Viewer: TypeAlias = Callable[[StoredMessage], Awaitable[MessageView]]
 
 #: How messages are looked for.
 MODES: Final = ("newest", "oldest", "key", "id", "offset")
@@ -85,7 +88,7 @@ class Searching:
         self,
         admin: Admin,
         wanted: Wanted,
-        view: Callable[[StoredMessage], MessageView],
+        view: Viewer,
         filter: Filter | None = None,
         resume: Mapping[str, int] | None = None,
         bounds: Bounds = Bounds(),  # noqa: B008 - it is frozen
@@ -100,7 +103,7 @@ class Searching:
         self,
         admin: Admin,
         wanted: Wanted,
-        view: Callable[[StoredMessage], MessageView],
+        view: Viewer,
         filter: Filter | None,
         resume: Mapping[str, int],
         bounds: Bounds,
@@ -130,7 +133,7 @@ class Searching:
                 size += message.size
                 reached = message.stored_at
                 places[f"{message.broker}:{message.queue}"] = message.offset
-                seen = view(message)
+                seen = await view(message)
                 if filter is None or filter.matches(seen):
                     items.append(seen)
                 stopped = "end"
@@ -157,7 +160,7 @@ def _find_reason(bounds: Bounds, found: int, scanned: int, size: int, is_late: b
 async def _look_up(
     admin: Admin,
     wanted: Wanted,
-    view: Callable[[StoredMessage], MessageView],
+    view: Viewer,
     filter: Filter | None,
     bounds: Bounds,
 ) -> Found:
@@ -168,7 +171,7 @@ async def _look_up(
         )
     else:
         listed = await admin.messages.find(wanted.topic, wanted.name, limit=bounds.found)
-    seen = [view(message) for message in reversed(listed.items)]
+    seen = [await view(message) for message in reversed(listed.items)]
     return Found(
         items=[each for each in seen if filter is None or filter.matches(each)],
         scanned=len(seen),

@@ -33,10 +33,11 @@ BODY = Field("body", "messages.body", "area", required=True, chars_max=CONSOLE_B
 FIELDS: Final = (
     Field("topic", "messages.to_topic", required=True, chars_max=127),
     BODY,
-    Field("encoding", "messages.encoding", "choice", default="text", choices=("text", "base64"), choice_texts="messages.encoding"),
+    Field("encoding", "messages.encoding", "choice", default="text", required=True, choices=("text", "base64"),
+          choice_texts="messages.encoding"),
     Field("tags", "messages.tags", chars_max=255),
     Field("keys", "messages.keys", hint="messages.keys.hint", chars_max=2000),
-    Field("properties", "messages.properties", "area", hint="messages.properties.hint"),
+    Field("properties", "messages.properties", "area", hint="messages.properties.hint", rows=3),
     Field("delay", "messages.delay", hint="messages.delay.hint", chars_max=20),
     Field("timer", "messages.timer", "check", hint="messages.timer.hint"),
     Field("shard", "messages.shard", hint="messages.shard.hint", chars_max=255),
@@ -81,7 +82,9 @@ async def send_draft(admin: Admin, draft: Draft, *, dry_run: bool, name: str = "
             **later,  # type: ignore[arg-type]
         )
     except ErucaError as error:
-        return msgspec.structs.replace(sent, outcome="failed", reason=" ".join(filter(None, (str(error.args[0]), error.hint))))
+        return msgspec.structs.replace(
+            sent, outcome="failed", reason=" ".join(filter(None, (str(error.args[0]), error.hint)))
+        )
     if receipt is None:
         return sent
     return msgspec.structs.replace(
@@ -93,6 +96,11 @@ async def send_draft(admin: Admin, draft: Draft, *, dry_run: bool, name: str = "
         queue=receipt.queue.queue_id,
         offset=receipt.offset,
     )
+
+
+def explain(error: ErucaError) -> str:
+    """Return what is wrong and what to do, as one line."""
+    return "; ".join(filter(None, (str(error.args[0]), error.hint)))
 
 
 def read_sent(result: Sequence[Sent], drafts: Sequence[Draft] = (), before: StoredMessage | None = None) -> Outcomes:
@@ -121,10 +129,11 @@ def _describe_draft(drafts: Sequence[Draft], number: int, before: StoredMessage 
         return []
     old = {} if before is None else _name_parts(copy_message(before))
     new = _name_parts(drafts[number])
+    # What is unchanged has no before, except that a copy always shows where it goes and what it is.
     return [
-        Difference(name=name, before=old.get(name), after=new.get(name))
+        Difference(name=name, before=None if old.get(name) == new.get(name) else old.get(name), after=new.get(name))
         for name in old | new
-        if before is None or old.get(name) != new.get(name) or name in ("topic", "body")
+        if old.get(name) != new.get(name) or name in ("topic", "body")
     ]
 
 
@@ -152,7 +161,8 @@ def _name_parts(draft: Draft) -> dict[str, str]:
 def read_draft(visit: Visit, form: dict[str, Any]) -> Draft:
     """Return the message that a form describes. Raises FormRefused."""
     errors: dict[str, str] = {}
-    body, properties, delay, place = b"", dict[str, str](), None, ("", None)
+    body, properties, delay = b"", dict[str, str](), None
+    place: tuple[str, int | None] = ("", None)
     try:
         body = _read_body(visit, form)
     except ValueError as error:
@@ -186,7 +196,7 @@ def read_draft(visit: Visit, form: dict[str, Any]) -> Draft:
     try:
         return check_draft(draft)
     except ErucaError as error:
-        raise FormRefused({"": " ".join(filter(None, (str(error.args[0]), error.hint)))}) from None
+        raise FormRefused({"": explain(error)}) from None
 
 
 def _read_body(visit: Visit, form: dict[str, Any]) -> bytes:
@@ -267,7 +277,11 @@ async def send(visit: Visit) -> Shown:
     """Send a message: a new one, or a copy of the one that `source`, `broker`, `number` and `offset` name."""
     source = await _find_source(visit)
     if visit.method == "GET":
-        values = {"topic": visit.query.get("topic", "")} if source is None else fill_form(source, visit.query.get("topic", ""))
+        values = (
+            {"topic": visit.query.get("topic", "")}
+            if source is None
+            else fill_form(source, visit.query.get("topic", ""))
+        )
         return visit.show(
             "messages/send.html",
             fields=FIELDS,
@@ -301,7 +315,7 @@ async def _find_source(visit: Visit) -> StoredMessage | None:
     if not names[0]:
         return None
     require_unmasked(visit, names[0])
-    return await find_message(visit, *names)  # type: ignore[call-arg]
+    return await find_message(visit, *names)
 
 
 ROUTES: tuple[Route, ...] = (

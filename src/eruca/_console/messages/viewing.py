@@ -1,11 +1,12 @@
 """A message as one user sees it: decoded once, masked fields hidden before anything else looks at it.
 
-Lists, details, filters, live tails and exports all read this view and never the message itself, so a masked field cannot
-be read, and cannot be guessed with a filter either.
+Lists, details, filters, live tails and exports read this view and never the message itself, so a masked field cannot be
+read, and cannot be guessed with a filter either.
 """
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from eruca._console.identity.masking import MASK, Mask
 from eruca._console.messages.decoding import Decoded, Decoder
 from eruca._ground.limits import CONSOLE_BODY_BYTES_MAX
 from eruca._ground.printable import show_safely
-from eruca._wire.properties import KEYS, TAGS, split_keys
+from eruca._wire.properties import KEYS, TAGS
 
 _PREVIEW_CHARS: Final = 160
 _HEX_BYTES_MAX: Final = 16 * 1024
@@ -49,7 +50,8 @@ class MessageView:
         self._decoder = decoder
         self.properties = mask.hide_properties(message.properties)
         self.tags = self.properties.get(TAGS, message.tags) if message.tags else ""
-        self.keys = split_keys(self.properties[KEYS]) if KEYS in mask.properties & message.properties.keys() else message.keys
+        hides_keys = KEYS in mask.properties and KEYS in message.properties
+        self.keys = [MASK] if hides_keys else message.keys
 
     def __getitem__(self, name: str) -> Any:
         """Return a field by the name it has as JSON, or `decoded`; for filters."""
@@ -91,6 +93,12 @@ class MessageView:
         found = self._decoder.decode(self._message.topic, self._message.body)
         return msgspec.structs.replace(found, value=self._mask.hide_value(found.value))
 
+    async def prepare(self) -> None:
+        """Decode the body in a thread if that may ask a registry; afterwards nothing of the view waits."""
+        schema = self._decoder.find(self._message.topic)
+        if schema is not None and schema.is_slow:
+            await asyncio.to_thread(getattr, self, "decoded")
+
     @cached_property
     def _visible(self) -> bytes:
         """The body without masked fields."""
@@ -128,7 +136,10 @@ class MessageView:
             cut = len(self._visible) > len(data)
             format, text = "hex", write_hex(data)
         elif format == "text" or self.decoded.value is None:
-            format, text = "text", self.text or self._visible[:CONSOLE_BODY_BYTES_MAX].decode("utf-8", "backslashreplace")
+            format, text = (
+                "text",
+                self.text or self._visible[:CONSOLE_BODY_BYTES_MAX].decode("utf-8", "backslashreplace"),
+            )
             cut = len(self._visible) > CONSOLE_BODY_BYTES_MAX
         else:
             format, text, cut = "decoded", write_json(self.decoded.value), False
@@ -166,6 +177,3 @@ def write_hex(data: bytes) -> str:
         text = "".join(chr(each) if 0x20 <= each < 0x7F else "." for each in part)
         lines.append(f"{start:08x}  {digits[:gap]:<{gap}} {digits[gap:]:<{gap}} {text}")
     return "\n".join(lines)
-
-
-__all__ = ["FORMATS", "MASK", "MessageView", "Shown", "write_hex", "write_json"]

@@ -65,6 +65,8 @@ class Field:
     # The key of a sentence below the field.
     hint: str = ""
     chars_max: int = 255
+    # Lines of an area.
+    rows: int = 8
 
 
 def read_fields(visit: Visit, fields: Sequence[Field]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any, Final, cast
 
@@ -26,6 +27,9 @@ from eruca.errors import ConfigError
 ROWS_MAX: Final = 500
 #: The last messages of each queue that are shown first.
 _LAST: Final = 5
+# The first messages are all there after a pause of this length, or when there are this many.
+_SILENT_S: Final = 0.3
+_FIRST_MAX: Final = 200
 _TOPIC_CHARS_MAX: Final = 255
 
 
@@ -86,15 +90,36 @@ async def _follow(visit: Visit, topic: str, filter: Filter | None) -> AsyncItera
     view, valve = make_viewer(visit, topic), Valve(CONSOLE_TAIL_RATE_MAX)
     messages = visit.admin.messages.tail(topic, last=_LAST, key=visit.query.get("key") or None)
     seen = 0
-    async with aclosing(cast(Any, messages)) as opened:
+    async with aclosing(_sort_first(cast(Any, messages))) as opened:
         async for message in opened:
             seen += 1
-            shown = view(message)
+            shown = await view(message)
             if filter is not None and not filter.matches(shown):
                 continue
             if valve.lets_pass():
                 yield "tail-rows", _draw(visit, shown, message)
             yield "tail-count", render_part(visit, "tailing/parts.html:count", seen, valve.skipped)
+
+
+async def _sort_first(messages: AsyncGenerator[StoredMessage, None]) -> AsyncGenerator[StoredMessage, None]:
+    """Yield the messages; those that are there at the start come queue by queue, and are put in the order of time."""
+    async with aclosing(messages) as opened:
+        waiting = asyncio.ensure_future(anext(opened))
+        try:
+            first: list[StoredMessage] = []
+            while len(first) < _FIRST_MAX and (await asyncio.wait((waiting,), timeout=_SILENT_S))[0]:
+                first.append(waiting.result())
+                waiting = asyncio.ensure_future(anext(opened))
+            for message in sorted(first, key=lambda each: (each.stored_at is not None, each.stored_at)):
+                yield message
+            while True:
+                yield await waiting
+                waiting = asyncio.ensure_future(anext(opened))
+        except StopAsyncIteration:
+            return
+        finally:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
 
 
 def _draw(visit: Visit, view: MessageView, message: StoredMessage) -> str:

@@ -37,7 +37,8 @@ _TRACK_COLUMNS: tuple[Column[Track], ...] = (
     Column("group", "traces.group", lambda row: row.group, link=lambda visit, row: visit.url("groups", row.group)),
     Column("outcome", "traces.outcome", lambda row: row.outcome, kind="tag", texts="traces.track",
            tone=lambda row: _TONES.get(row.outcome, "muted")),
-    Column("online", "traces.online", lambda row: row.online, kind="flag", tone=lambda row: "ok" if row.online else "muted"),
+    Column("online", "traces.online", lambda row: row.online, kind="flag",
+           tone=lambda row: "ok" if row.online else "muted"),
     Column("offset", "traces.offset", lambda row: row.offset, kind="number"),
     Column("reason", "traces.reason", lambda row: row.reason),
 )  # fmt: skip
@@ -64,7 +65,7 @@ async def show_trace(visit: Visit) -> Shown:
         "traces/trace.html",
         {"events": events, "groups": tracks.items, "cut": steps.cut, "problems": [*steps.problems, *tracks.problems]},
         asked=True,
-        message=None if found is None else make_viewer(visit, found.stored_in)(found),
+        message=None if found is None else await make_viewer(visit, found.stored_in)(found),
         link="" if found is None else link_message(visit, found),
         timeline=draw_timeline(events, visit.text("traces.timeline"), kinds),
         table=make_table(visit, "events", _COLUMNS, events, cut=steps.cut, prefix="events."),
@@ -103,7 +104,9 @@ async def _read_tracks(visit: Visit, found: StoredMessage | None) -> Listed[Trac
     try:
         listed = await visit.admin.messages.tracks(found.offset_id)
     except ErucaError:
-        return Listed(items=[])  # the record expired meanwhile, or its broker is away: the steps are still worth showing
+        return Listed(
+            items=[]
+        )  # the record expired meanwhile, or its broker is away: the steps are still worth showing
     return msgspec.structs.replace(listed, items=[row for row in listed.items if may_see(visit, group=row.group)])
 
 

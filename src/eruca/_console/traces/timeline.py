@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +17,12 @@ from eruca._admin.tracing import TraceRow
 from eruca._console.pages.times import show_duration, show_exact
 
 _WIDTH: Final = 1000
-_LANE_PX: Final = 44
-_TOP_PX: Final = 28
+_LANE_PX: Final = 52
+_TOP_PX: Final = 4
 _LABEL_PX: Final = 230
 _RIGHT_PX: Final = 90
 _BAR_PX: Final = 10
+_CHAR_PX: Final = 6
 _LABEL_CHARS: Final = 30
 _LANES_MAX: Final = 40
 
@@ -96,7 +98,7 @@ class _Scale:
 def _make_scale(events: Sequence[Event]) -> _Scale:
     times = sorted({moment for event in events for moment in (event.at, _end(event))})
     sums = [0.0]
-    for before, after in zip(times, times[1:], strict=False):
+    for before, after in itertools.pairwise(times):
         sums.append(sums[-1] + 1 + math.log1p((after - before).total_seconds() * 1000))
     room = _WIDTH - _LABEL_PX - _RIGHT_PX
     widest = sums[-1] or 1.0
@@ -108,7 +110,7 @@ def _end(event: Event) -> datetime:
 
 
 def draw_timeline(events: Sequence[Event], title: str, texts: dict[str, str]) -> Markup:
-    """Return the events as SVG: a lane for each who, a dot or a bar for each event. A table has the same for readers."""
+    """Return the events as SVG: a lane for each who, a dot or a bar for each event. A table has the same as text."""
     lanes = list(dict.fromkeys(event.who for event in events))[:_LANES_MAX]
     if not lanes:
         return Markup("")
@@ -120,25 +122,36 @@ def draw_timeline(events: Sequence[Event], title: str, texts: dict[str, str]) ->
     for number, lane in enumerate(lanes):
         y = _TOP_PX + _LANE_PX * number + _LANE_PX / 2
         name = lane if len(lane) <= _LABEL_CHARS else f"{lane[: _LABEL_CHARS - 1]}…"
-        parts.append(
-            Markup('<text class="lane" x="0" y="{}">{}<title>{}</title></text><line class="rail" x1="{}" x2="{}" y1="{}" y2="{}"/>')
-            .format(y + 4, name, lane, _LABEL_PX, _WIDTH, y, y)
-        )  # fmt: skip
+        parts.append(Markup('<text class="lane" x="0" y="{}">{}<title>{}</title></text>').format(y + 4, name, lane))
+        parts.append(Markup('<line class="rail" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(_LABEL_PX, _WIDTH, y, y))
+    ends: dict[tuple[str, bool], float] = {}
     for event in events:
         if event.who in lanes:
-            parts.append(_draw_event(event, scale, _TOP_PX + _LANE_PX * lanes.index(event.who) + _LANE_PX / 2, texts))
+            y = _TOP_PX + _LANE_PX * lanes.index(event.who) + _LANE_PX / 2
+            parts.append(_draw_event(event, scale, y, texts, ends))
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
 
 
-def _draw_event(event: Event, scale: _Scale, y: float, texts: dict[str, str]) -> Markup:
+def _draw_event(
+    event: Event, scale: _Scale, y: float, texts: dict[str, str], ends: dict[tuple[str, bool], float]
+) -> Markup:
+    """Return one event; its label is above the line, or below it, where none ends later (`ends`), or nowhere."""
     x, end = scale.find(event.at), scale.find(_end(event))
     label = texts.get(event.kind, event.kind)
     about = f"{label} · {show_exact(event.at)}" + (f" · {show_duration(event.seconds)}" if event.seconds else "")
-    shape = (
-        Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" rx="4"/>').format(x, y - _BAR_PX / 2, end - x, _BAR_PX)
-        if end - x > _BAR_PX
-        else Markup('<circle cx="{:.1f}" cy="{:.1f}" r="6"/>').format(x, y)
-    )  # fmt: skip
-    text = Markup('<text class="step" x="{:.1f}" y="{:.1f}">{}</text>').format(x, y - 11, f"{label} +{show_duration(event.after)}")
+    if end - x > _BAR_PX:
+        box = Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" rx="4"/>')
+        shape = box.format(x, y - _BAR_PX / 2, end - x, _BAR_PX)
+    else:
+        shape = Markup('<circle cx="{:.1f}" cy="{:.1f}" r="6"/>').format(x, y)
+    words = f"{label} +{show_duration(event.after)}"
+    width = _CHAR_PX * len(words)
+    start = min(x, _WIDTH - width)
+    above = next((above for above in (True, False) if ends.get((event.who, above), 0.0) <= start), None)
+    text = Markup("")
+    if above is not None:
+        ends[event.who, above] = start + width + _CHAR_PX
+        place = y - 11 if above else y + 20
+        text = Markup('<text class="step" x="{:.1f}" y="{:.1f}">{}</text>').format(start, place, words)
     return Markup('<g class="event {}">{}{}<title>{}</title></g>').format(event.tone, shape, text, about)

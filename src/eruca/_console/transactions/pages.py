@@ -76,7 +76,7 @@ async def show_transaction(visit: Visit) -> Shown:
     row = await _find(visit)
     view, problem = None, ""
     try:
-        view = make_viewer(visit, row.topic)(await visit.admin.transactions.view(row))
+        view = await make_viewer(visit, row.topic)(await visit.admin.transactions.view(row))
     except ErucaError as error:
         problem = str(error.args[0])
     deed = {State.PREPARED: "discard", State.GIVEN_UP: "resume"}.get(row.state, "")

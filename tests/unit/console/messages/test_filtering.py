@@ -57,7 +57,7 @@ FIELDS: dict[str, Any] = {
         "body.none is null and body.missing is null and body.amount is not null",
         "body.missing.more is null",
         "body.城市 = '上海'",
-        'body."城市" = \'上海\'',
+        "body.\"城市\" = '上海'",
         "body contains '120.5'",
         "properties.region in ('us', 'eu')",
         "properties.region not in ('us')",
