@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from eruca._admin.messages import Messages
 from eruca._admin.storedmessages import StoredMessage
 from eruca._client.produce.outgoing import check_body, find_delay_level
 from eruca._wire.names import check_topic
@@ -62,6 +63,24 @@ class DraftLine(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     draft: Draft | None
     problem: str = ""
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of sending one message."""
+
+    # A name of it: its line in a file, or what it is a copy of.
+    name: str
+    topic: str
+    # `planned`, `done` or `failed` (see `reason`).
+    outcome: str
+    reason: str = ""
+    message_id: str = ""
+    offset_id: str = ""
+    broker: str = ""
+    queue: int = -1
+    offset: int = -1
+    # Bytes of the body.
+    size: int = 0
 
 
 def check_draft(draft: Draft) -> Draft:
@@ -156,3 +175,45 @@ def _read_text(value: Any, what: str) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"{what} is not a text")
     return value
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+
+async def send_draft(messages: Messages, draft: Draft, *, dry_run: bool, name: str = "") -> Sent:
+    """Send a message, or only look whether it could be sent. Never raises what the cluster refuses."""
+    later = {("timer" if draft.is_timer else "delay"): draft.delay} if draft.delay is not None else {}
+    sent = Sent(name=name, topic=draft.topic, outcome="planned", size=len(draft.body))
+    try:
+        receipt = await messages.send(
+            draft.topic,
+            draft.body,
+            tags=draft.tags or None,
+            keys=draft.keys,
+            properties=draft.properties,
+            broker=draft.broker or None,
+            queue=draft.queue,
+            shard=draft.shard or None,
+            dry_run=dry_run,
+            **later,  # type: ignore[arg-type]
+        )
+    except ErucaError as error:
+        return msgspec.structs.replace(
+            sent, outcome="failed", reason=" ".join(filter(None, (str(error.args[0]), error.hint)))
+        )
+    if receipt is None:
+        return sent
+    return msgspec.structs.replace(
+        sent,
+        outcome="done",
+        message_id=receipt.message_id,
+        offset_id=receipt.offset_id,
+        broker=receipt.queue.broker_name,
+        queue=receipt.queue.queue_id,
+        offset=receipt.offset,
+    )
+
+
+def explain(error: ErucaError) -> str:
+    """Return what is wrong and what to do, as one line."""
+    return "; ".join(filter(None, (str(error.args[0]), error.hint)))

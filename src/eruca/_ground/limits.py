@@ -387,3 +387,8 @@ CONSOLE_LETTERS_MAX = 1000
 # Saved filters of one user, and the characters of a name.
 CONSOLE_SAVED_FILTERS_MAX = 100
 CONSOLE_FILTER_NAME_CHARS_MAX = 60
+
+# --- importing messages from a file -------------------------------------------------------------------------------
+# Bytes and messages of one file for `eruca message import`: both are in memory at once.
+IMPORT_BYTES_MAX = 256 * 1024 * 1024
+IMPORT_LINES_MAX = 100_000

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from starlette.datastructures import FormData, UploadFile
 
-from eruca._admin.drafts import DraftLine, read_lines
+from eruca._admin.drafts import DraftLine, Sent, read_lines, send_draft
 from eruca._console.identity.rights import Need
-from eruca._console.messages.sending import Sent, read_sent, send_draft
+from eruca._console.messages.sending import read_sent
 from eruca._console.pages.forms import Field, FormRefused, change, read_fields
 from eruca._console.pages.routing import Route
 from eruca._console.pages.visit import Shown, Visit
@@ -60,7 +60,7 @@ async def _send_line(visit: Visit, line: DraftLine, topic: str, *, dry_run: bool
     name = visit.text("messages.line", line=line.line)
     if line.draft is None:
         return Sent(name=name, topic=topic, outcome="failed", reason=line.problem)
-    return await send_draft(visit.admin, line.draft, dry_run=dry_run, name=name)
+    return await send_draft(visit.admin.messages, line.draft, dry_run=dry_run, name=name)
 
 
 async def _read_upload(visit: Visit, topic: str) -> tuple[str, str, list[DraftLine]]:

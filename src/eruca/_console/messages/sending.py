@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from eruca._admin.admin import Admin
-from eruca._admin.drafts import Draft, check_draft, copy_message
+from eruca._admin.drafts import Draft, Sent, check_draft, copy_message, explain, send_draft
 from eruca._admin.storedmessages import StoredMessage
 from eruca._console.identity.rights import Need
 from eruca._console.messages.reading import find_message, require_unmasked
@@ -44,63 +43,6 @@ FIELDS: Final = (
     Field("queue", "messages.queue", hint="messages.queue.hint", chars_max=255),
 )  # fmt: skip
 SOURCE: Final = tuple(Field(name, name, "hidden", chars_max=255) for name in ("source", "broker", "number", "offset"))
-
-
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of sending one message."""
-
-    # A name of it: its line in a file, or what it is a copy of.
-    name: str
-    topic: str
-    # `planned`, `done` or `failed` (see `reason`).
-    outcome: str
-    reason: str = ""
-    message_id: str = ""
-    offset_id: str = ""
-    broker: str = ""
-    queue: int = -1
-    offset: int = -1
-    # Bytes of the body.
-    size: int = 0
-
-
-async def send_draft(admin: Admin, draft: Draft, *, dry_run: bool, name: str = "") -> Sent:
-    """Send a message, or only look whether it could be sent. Never raises what the cluster refuses."""
-    later = {("timer" if draft.is_timer else "delay"): draft.delay} if draft.delay is not None else {}
-    sent = Sent(name=name, topic=draft.topic, outcome="planned", size=len(draft.body))
-    try:
-        receipt = await admin.messages.send(
-            draft.topic,
-            draft.body,
-            tags=draft.tags or None,
-            keys=draft.keys,
-            properties=draft.properties,
-            broker=draft.broker or None,
-            queue=draft.queue,
-            shard=draft.shard or None,
-            dry_run=dry_run,
-            **later,  # type: ignore[arg-type]
-        )
-    except ErucaError as error:
-        return msgspec.structs.replace(
-            sent, outcome="failed", reason=" ".join(filter(None, (str(error.args[0]), error.hint)))
-        )
-    if receipt is None:
-        return sent
-    return msgspec.structs.replace(
-        sent,
-        outcome="done",
-        message_id=receipt.message_id,
-        offset_id=receipt.offset_id,
-        broker=receipt.queue.broker_name,
-        queue=receipt.queue.queue_id,
-        offset=receipt.offset,
-    )
-
-
-def explain(error: ErucaError) -> str:
-    """Return what is wrong and what to do, as one line."""
-    return "; ".join(filter(None, (str(error.args[0]), error.hint)))
 
 
 def read_sent(result: Sequence[Sent], drafts: Sequence[Draft] = (), before: StoredMessage | None = None) -> Outcomes:
@@ -295,7 +237,7 @@ async def send(visit: Visit) -> Shown:
     draft = read_draft(visit, form)
 
     async def deed(dry_run: bool) -> list[Sent]:
-        return [await send_draft(visit.admin, draft, dry_run=dry_run)]
+        return [await send_draft(visit.admin.messages, draft, dry_run=dry_run)]
 
     return await change(
         visit,
