@@ -128,14 +128,14 @@ def read_lines(data: bytes, topic: str, *, lines_max: int) -> Iterator[DraftLine
             raise ConfigError(f"the file has more than {lines_max} messages", hint="split it")
         try:
             yield DraftLine(line=number, draft=_read_line(line, topic))
-        except (ErucaError, ValueError, TypeError, RecursionError) as error:
+        except ErucaError as error:
             yield DraftLine(line=number, draft=None, problem=str(error.args[0] if error.args else error))
 
 
 def _read_line(line: bytes, topic: str) -> Draft:
     try:
         row = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ConfigError(f"it is not JSON: {error}") from None
     if not isinstance(row, dict):
         raise ConfigError("it is not a JSON object")
