@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -128,7 +127,7 @@ def read_lines(data: bytes, topic: str, *, lines_max: int) -> Iterator[DraftLine
             raise ConfigError(f"the file has more than {lines_max} messages", hint="split it")
         try:
             yield DraftLine(line=number, draft=_read_line(line, topic))
-        except ErucaError as error:
+        except (ErucaError, ValueError) as error:
             yield DraftLine(line=number, draft=None, problem=str(error.args[0] if error.args else error))
 
 
@@ -163,7 +162,7 @@ def _read_body(row: dict[str, Any]) -> bytes:
     if encoded is not None:
         try:
             return base64.b64decode(_read_text(encoded, "body_base64"), validate=True)
-        except binascii.Error:
+        except ValueError:
             raise ConfigError("body_base64 is not base64") from None
     body = row.get("body")
     if body is None:

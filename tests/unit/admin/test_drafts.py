@@ -99,6 +99,7 @@ def test_lines_have_outcomes_of_their_own() -> None:
         [],
         {"tags": "x"},
         {"body_base64": "??"},
+        {"body_base64": "é"},
         {"body": "x", "keys": [1]},
         {"body": "x", "keys": ["a b"]},
         {"body": "x", "properties": ["a"]},
@@ -115,7 +116,7 @@ def test_lines_have_outcomes_of_their_own() -> None:
         (b"\x00", [], "", ""),
     ]
     problems = [line.problem for line in lines if line.draft is None]
-    wanted = ["not a JSON object", "neither body", "not base64", "a key is not", "no spaces", "keys are", "property a"]
+    wanted = ["not a JSON object", "neither body", "not base64", "not base64", "a key is not", "no spaces", "keys are", "property a"]
     for problem, part in zip(problems, [*wanted, "empty", "not JSON", "not JSON"], strict=True):
         assert part in problem, (problem, part)
 

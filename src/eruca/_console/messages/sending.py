@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
@@ -146,7 +145,7 @@ def _read_body(visit: Visit, form: dict[str, Any]) -> bytes:
     if form["encoding"] == "base64":
         try:
             return base64.b64decode("".join(text.split()), validate=True)
-        except binascii.Error:
+        except ValueError:
             raise ValueError(visit.text("messages.bad_base64")) from None
     # A browser sends every line of a text area with CR LF.
     return text.replace("\r\n", "\n").encode("utf-8", "surrogatepass")
