@@ -13,6 +13,7 @@ from starlette.routing import Route as Mounted
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eruca._admin.plans import Plans
+from eruca._console.brokers.reading import OptionMeaning
 from eruca._console.clusters import Cluster, Clusters
 from eruca._console.identity.identity import Identity
 from eruca._console.identity.options import IdentityOptions
@@ -30,13 +31,14 @@ from eruca._console.pages.visit import Parts, make_url
 from eruca._console.routes import ROUTES
 from eruca._console.serving import WebServer
 from eruca._console.state import Schema, State
+from eruca._console.topics import favourites
 from eruca._ground.clock import Clock, SystemClock
 from eruca._net.certificates import list_own_names
 from eruca._net.tls import ServerTls
 from eruca._net.tlsoptions import TlsMode, TlsOptions
 
 #: The tables of all subjects.
-SCHEMAS: tuple[Schema, ...] = (IDENTITY, FILTERS)
+SCHEMAS: tuple[Schema, ...] = (IDENTITY, favourites.SCHEMA, FILTERS)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -57,6 +59,7 @@ class Console:
         self,
         options: ConsoleOptions,
         clusters: Sequence[Cluster],
+        meanings: Sequence[OptionMeaning] = (),
         identity: IdentityOptions | None = None,
         tls: TlsOptions | None = None,
         clock: Clock | None = None,
@@ -73,6 +76,8 @@ class Console:
             identity=self.identity,
             plans=Plans(),
             streams=Streams(),
+            favourites=favourites.Favourites(state),
+            meanings={each.key: each for each in meanings},
             messages=MessageParts(saved=SavedFilters(state), decoder=load_decoder(schemas)),
         )
         origins = Origins([*identity.list_hosts(), *list_own_names(options.bind)])
@@ -129,7 +134,7 @@ def build_app(parts: Parts, routes: Sequence[Route]) -> ASGIApp:
 
 
 def guard(app: ASGIApp, origins: Origins) -> ASGIApp:
-    """Return the application behind the checks of Host and Origin, with the headers that tell browsers what a page may do.
+    """Return the application behind the checks of Host and Origin, with headers that tell browsers what pages may do.
 
     This is around everything, also static files and paths that do not exist.
     """

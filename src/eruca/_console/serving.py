@@ -13,10 +13,10 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from eruca._ground import limits
 from eruca._net.guards import Reporter
 from eruca._net.listening import Listener
 from eruca._net.tls import ServerTls
-from eruca._ground import limits
 
 log = logging.getLogger(__name__)
 

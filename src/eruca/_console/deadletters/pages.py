@@ -231,7 +231,7 @@ ROUTES: tuple[Route, ...] = (
         "/c/{cluster}/deadletters",
         list_groups,
         Need.VIEW,
-        nav=Nav("data", 60, "nav.deadletters", "deadletters", "d"),
+        nav=Nav("data", 60, "nav.deadletters", "deadletters", "e"),
         summary="List the groups that have dead letters.",
     ),
     Route(

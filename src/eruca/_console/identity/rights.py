@@ -84,7 +84,7 @@ class User:
             return False
         if self.role is Role.ADMIN:
             return True
-        roles = [] if topic or group else [self.role]
+        roles: list[Role] = [] if topic or group else [self.role]
         if topic:
             roles.append(self._role_for_topic(topic))
         if group:

@@ -75,8 +75,8 @@ class Users:
     async def log_in(self, name: str, password: str) -> User | None:
         """Return the user with this name and password. Without one, it takes as long."""
         rows = await self._state.read(f"SELECT {_COLUMNS}, password FROM users WHERE name = ? AND disabled = 0", name)
-        hashed = rows[0]["password"] if rows else None
-        if not await self._hashing.check(password, hashed):
+        hashed: str | None = rows[0]["password"] if rows else None
+        if not await self._hashing.check(password, hashed) or hashed is None:
             return None
         if needs_new_hash(hashed):
             fresh = await self._hashing.hash(password)

@@ -137,7 +137,7 @@ def draw_legend(series: Sequence[Series]) -> Markup:
 
 
 def _thin(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """Return at most so many points that a browser draws them at once; of those left out, the largest is kept."""
+    """Return few enough points for a browser to draw; of each group that becomes one point, the largest is kept."""
     size = ceil(len(points) / _POINTS_MAX)
     if size <= 1:
         return list(points)

@@ -19,20 +19,17 @@ The API does both in one POST, or only the first with `dry_run`.
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eruca._admin.plain import hide_secrets, to_plain
 from eruca._admin.plans import Comparison, Deed, PlanRefused
 from eruca._console.pages.outcomes import Outcomes, read_outcomes
 from eruca._console.pages.visit import Shown, Visit
 from eruca.errors import ErucaError
 
 _TEXT_CHARS_MAX = 10_000
-# What one entry of the audit log keeps of before and after.
-_AUDIT_CHARS_MAX = 20_000
 # Fields of the flow itself, which are not those of the change.
 _OWN_FIELDS = frozenset({"plan", "csrf", "confirm", "dry_run"})
 
@@ -49,7 +46,8 @@ class FormRefused(ErucaError):
 class Field:
     """One field of a form: its name, the key of its label, and what is accepted.
 
-    `kind`: text, area, number, choice, check or hidden. A field that is not required is None when it is empty.
+    `kind`: text, area, number, choice, check, password or hidden. A field that is not required is None when it is
+    empty.
     """
 
     name: str
@@ -117,22 +115,29 @@ async def change(
     words: Sequence[object],
     deed: Deed,
     then: str,
+    back: str = "",
     is_dangerous: bool = False,
     is_same: Comparison | None = None,
     read: Callable[[Any], Outcomes] = read_outcomes,
+    template: str = "changes/done.html",
+    has_command: bool = True,
 ) -> Shown:
     """Show a change, or carry it out if it was shown. `is_dangerous`: the target's name has to be typed.
 
+    `then` is where to go after the change, and `back` where to go without it, if that is another page.
     `is_same` compares the preview with a later one; `read` turns a result into rows if it is not of the usual types.
+    `template` shows a result that has more than rows, such as a secret that is shown once.
+    Without `has_command`, no command does the same; `words` still have to name everything that is changed.
     """
-    command = visit.command(*words)
+    same = visit.command(*words)
+    command = same if has_command else ""
     plans, owner = visit.parts.plans, f"{visit.user.name} {visit.route.path} {action}"
     plan_id = str(visit.form.get("plan", ""))
-    what = f"{owner}: {command}"
+    what = f"{owner}: {same}"
     if not plan_id:
         plan = await plans.make(what, target, command, deed, *([] if is_same is None else [is_same]))
         if not visit.is_api or visit.form.get("dry_run") in ("true", "on", "1"):
-            return _show_plan(visit, plan.id, action, target, command, read(plan.preview), then, is_dangerous)
+            return _show_plan(visit, plan.id, action, target, command, read(plan.preview), back or then, is_dangerous)
         plan_id, confirm = plan.id, target
     else:
         confirm = str(visit.form.get("confirm", "")) if is_dangerous else target
@@ -142,31 +147,35 @@ async def change(
         if confirm != target:
             plan = plans.find(plan_id)
             outcomes = read(plan.preview)
-            return _show_plan(visit, plan.id, action, target, command, outcomes, then, is_dangerous, wrong=True)
+            return _show_plan(visit, plan.id, action, target, command, outcomes, back or then, is_dangerous, wrong=True)
     try:
         result = await plans.apply(plan_id, confirm)
-    except ErucaError as error:
-        await visit.audit(action=action, target=target, command=command, after=str(error), outcome="failed")
+    except BaseException as error:
+        # Also when the console stops: parts of it may have been done.
+        noted = visit.audit(action=action, target=target, command=command, outcome="failed", reason=_explain(error))
+        await asyncio.shield(noted)
         raise
     finally:
-        visit.cluster.recent.forget()
+        if visit.has_cluster:
+            visit.cluster.recent.forget()
     outcomes = read(result)
     await visit.audit(
         action=action,
         target=target,
         command=command,
-        before=_bound(outcomes.before),
-        after=_bound(outcomes.after),
+        before=outcomes.before,
+        after=outcomes.after,
         outcome=outcomes.outcome,
     )
     return visit.show(
-        "changes/done.html",
+        template,
         {"action": action, "target": target, "command": command, "outcome": outcomes.outcome, "result": result},
         action=action,
         target=target,
         command=command,
         outcomes=outcomes,
         then=then,
+        result=result,
     )
 
 
@@ -199,7 +208,5 @@ def _show_plan(
     )
 
 
-def _bound(value: Any) -> Any:
-    plain = hide_secrets(to_plain(value))
-    text = json.dumps(plain, ensure_ascii=False)
-    return plain if len(text) <= _AUDIT_CHARS_MAX else f"{text[:_AUDIT_CHARS_MAX]}..."
+def _explain(error: BaseException) -> str:
+    return str(error) if isinstance(error, ErucaError) else f"it was interrupted: {type(error).__name__}"

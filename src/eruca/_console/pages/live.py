@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
@@ -59,9 +59,9 @@ class Streams:
         try:
             # A browser that is told to wait asks again after this pause when the stream has ended.
             yield "retry: 3000\n\n"
-            async with aclosing(_with_beats(events, closing)) as written:  # type: ignore[type-var]
+            async with aclosing(_with_beats(events, closing)) as written:
                 async for event in written:
-                    if event is not None and not await visit.parts.identity.gate.is_current(visit.session):
+                    if not await visit.parts.identity.gate.is_current(visit.session):
                         break
                     yield ": beat\n\n" if event is None else write_event(*event)
         except ErucaError as error:
@@ -73,14 +73,18 @@ class Streams:
                 del self._open[name]
 
 
+async def _take(events: AsyncIterator[tuple[str, str]]) -> tuple[str, str]:
+    return await anext(events)
+
+
 async def _with_beats(
-    events: AsyncIterator[tuple[str, str]], closing: asyncio.Future[bool]
-) -> AsyncIterator[tuple[str, str] | None]:
+    events: AsyncIterator[tuple[str, str]], closing: asyncio.Future[Any]
+) -> AsyncGenerator[tuple[str, str] | None, None]:
     """Yield events, and None when none came for a while; ends when the console stops."""
     waiting: asyncio.Future[tuple[str, str]] | None = None
     try:
         while not closing.done():
-            waiting = waiting or asyncio.ensure_future(anext(events))  # type: ignore[arg-type]
+            waiting = waiting or asyncio.ensure_future(_take(events))
             await asyncio.wait((waiting, closing), timeout=_BEAT_S, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
                 yield None

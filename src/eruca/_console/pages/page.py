@@ -126,7 +126,9 @@ class Frame:
         if isinstance(shown, Response):
             return shown
         if visit.is_api:
-            return JSONResponse(hide_secrets(to_plain(shown.value)), shown.status, headers={**_NOT_KEPT, **shown.headers})
+            return JSONResponse(
+                hide_secrets(to_plain(shown.value)), shown.status, headers={**_NOT_KEPT, **shown.headers}
+            )
         context = {
             "value": shown.value,
             "problems": shown.problems,
@@ -149,7 +151,7 @@ def _ask_to_log_in(visit: Visit) -> Response | None:
     if request.url.query and wanted != "/":
         wanted += f"?{request.url.query}"
     if visit.session is None and request.headers.get("sec-fetch-site") == "cross-site":
-        # A link elsewhere leads here, and browsers do not send the cookie with it. They do when a page of ours leads on.
+        # A link elsewhere leads here, and browsers send no cookie with it. They do when a page of ours leads on.
         return HTMLResponse(render(visit, "login/onwards.html", {"then": find_path(wanted)}), headers=_NOT_KEPT)
     there = "/password" if visit.session is not None else f"/login?next={quote(wanted, safe='')}"
     if visit.is_htmx:

@@ -6,7 +6,7 @@ topic or group, and for a POST the CSRF token. The navigation and the OpenAPI do
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,6 +16,7 @@ from eruca._console.identity.rights import Need
 from eruca.errors import ConfigError
 
 if TYPE_CHECKING:
+    from eruca._console.pages.forms import Field
     from eruca._console.pages.visit import Shown, Visit
 
 Handler: TypeAlias = "Callable[[Visit], Awaitable[Shown | Response]]"
@@ -53,8 +54,9 @@ class Route:
     nav: Nav | None = None
     # One sentence, for the OpenAPI document.
     summary: str = ""
-    # Fields of the form or of the query that the API takes, with what each means.
+    # What the query may have, with what it means, and the fields of the form, for the OpenAPI document.
     fields: Mapping[str, str] = field(default_factory=dict)
+    form: Sequence[Field] = ()
     in_api: bool = True
     # The largest body of a request, in bytes; uploads need more than a form.
     body_max: int = 256 * 1024

@@ -197,7 +197,7 @@ def export_table(visit: Visit, table: Table[Any]) -> Response:
 
 
 def write_cell(value: Any) -> str:
-    """Return a value as a cell of CSV that a spreadsheet does not run."""
+    """Return a value as a cell of a CSV file; a text that a spreadsheet would run as a formula is quoted."""
     if value is None:
         return ""
     if isinstance(value, datetime):

@@ -65,7 +65,8 @@ def show_duration(value: timedelta | float | None) -> str:
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if abs(seconds) < 1:
         return "0 s" if seconds == 0 else f"{seconds * 1000:.0f} ms"
-    left, parts = int(abs(seconds)), []
+    left = int(abs(seconds))
+    parts: list[str] = []
     for unit, size in _UNITS:
         count, left = divmod(left, size)
         if count or parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -13,10 +14,11 @@ from starlette.requests import Request
 from eruca._admin.admin import Admin
 from eruca._admin.plans import Plans
 from eruca._admin.results import Problem
+from eruca._console.brokers.reading import OptionMeaning
 from eruca._console.clusters import Cluster, Clusters
 from eruca._console.identity.gate import find_address
 from eruca._console.identity.identity import Identity
-from eruca._console.identity.rights import User
+from eruca._console.identity.rights import Need, User
 from eruca._console.identity.sessions import Session
 from eruca._console.messages.parts import MessageParts
 from eruca._console.options import ConsoleOptions
@@ -25,6 +27,7 @@ from eruca._console.pages.live import Streams
 from eruca._console.pages.routing import Route
 from eruca._console.pages.texts import Texts
 from eruca._console.state import State
+from eruca._console.topics.favourites import Favourites
 
 _NO_FORM: ImmutableMultiDict[str, Any] = FormData()
 
@@ -39,6 +42,9 @@ class Parts:
     identity: Identity
     plans: Plans
     streams: Streams
+    favourites: Favourites
+    # What the options of brokers mean, by their names.
+    meanings: Mapping[str, OptionMeaning]
     messages: MessageParts
 
 
@@ -85,6 +91,11 @@ class Visit:
         return self.session.user
 
     @property
+    def needs(self) -> type[Need]:
+        """The kinds of rights, for templates: `visit.user.may(visit.needs.OPERATE)`."""
+        return Need
+
+    @property
     def cluster(self) -> Cluster:
         """The cluster of the path; only for paths with `{cluster}`."""
         assert self._cluster is not None
@@ -120,6 +131,10 @@ class Visit:
         """Whether htmx asks for a part of a page."""
         return self.request.headers.get("hx-request") == "true" and "hx-boosted" not in self.request.headers
 
+    def now(self) -> float:
+        """Return the time in seconds since 1970."""
+        return time.time()
+
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def text(self, key: str, /, **values: object) -> str:
@@ -141,7 +156,15 @@ class Visit:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     async def audit(
-        self, *, action: str, target: str, command: str = "", before: Any = None, after: Any = None, outcome: str
+        self,
+        *,
+        action: str,
+        target: str,
+        outcome: str,
+        command: str = "",
+        before: Any = None,
+        after: Any = None,
+        reason: str = "",
     ) -> None:
         """Note a change that is not one of `forms.change`."""
         await self.parts.identity.audit.add(
@@ -153,6 +176,7 @@ class Visit:
             before=before,
             after=after,
             outcome=outcome,
+            reason=reason,
             address=find_address(self.request),
         )
 

@@ -22,6 +22,11 @@ from eruca.errors import ConfigError, TooManyCalls
 PASSWORD = "correct horse battery"
 
 
+@pytest.fixture(autouse=True)
+def hash_cheaply() -> None:
+    """Let a password cost what it costs."""
+
+
 def test_a_password_matches_its_own_hash_only() -> None:
     hashed = hash_password(PASSWORD)
     assert matches(PASSWORD, hashed) and not matches(PASSWORD + " ", hashed) and not matches("", hashed)

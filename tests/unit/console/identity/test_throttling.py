@@ -89,7 +89,7 @@ def test_memory_is_bounded(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(limits, "CONSOLE_FAILURES_MAX", 100)
     throttle = LoginThrottle(clock)
     for number in range(1000):
-        throttle.begin(f"10.{number // 250}.0.{number % 250}", "x" * 5000 + str(number))
+        throttle.begin(f"10.{number // 250}.0.{number % 250}", f"{number}" + "x" * 5000)
     assert len(throttle._records) == 100
     assert max(len(key[1]) for key in throttle._records) <= limits.CONSOLE_USER_CHARS_MAX
 

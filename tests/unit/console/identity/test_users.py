@@ -21,6 +21,11 @@ HERE = Visitor("10.0.0.1", "a browser")
 ISSUER = "https://id.example"
 
 
+def read_all(directory: Path) -> bytes:
+    """Return the content of all files."""
+    return b"".join(file.read_bytes() for file in directory.iterdir())
+
+
 async def start(identity: Identity) -> str:
     password = await identity.start()
     assert password is not None
@@ -39,7 +44,7 @@ async def test_a_password_is_nowhere_in_the_file(identity: Identity, state: Stat
     session_id = await identity.entrance.log_in("admin", password, HERE)
     session = await identity.sessions.find(session_id)
     assert session is not None
-    files = b"".join(file.read_bytes() for file in (tmp_path / "console").iterdir())
+    files = await asyncio.to_thread(read_all, tmp_path / "console")
     assert b"admin" in files and session.hash.encode() in files
     for secret in (password, session_id, session.csrf):
         assert secret.encode() not in files
