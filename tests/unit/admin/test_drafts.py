@@ -66,7 +66,7 @@ def test_what_cannot_be_sent_is_refused(facts: dict[str, Any], problem: str) -> 
 
 def test_what_can_be_sent_is_returned() -> None:
     for facts in ({}, {"delay": timedelta(seconds=30)}, {"delay": timedelta(seconds=7), "is_timer": True}):
-        draft = Draft(topic="orders", body=b"x", keys=["a"], properties={"region": "eu"}, **facts)  # type: ignore[arg-type]
+        draft = Draft(topic="orders", body=b"x", keys=["a"], properties={"region": "eu"}, **facts)
         assert check_draft(draft) is draft
 
 
@@ -116,7 +116,16 @@ def test_lines_have_outcomes_of_their_own() -> None:
         (b"\x00", [], "", ""),
     ]
     problems = [line.problem for line in lines if line.draft is None]
-    wanted = ["not a JSON object", "neither body", "not base64", "not base64", "a key is not", "no spaces", "keys are", "property a"]
+    wanted = [
+        "not a JSON object",
+        "neither body",
+        "not base64",
+        "not base64",
+        "a key is not",
+        "no spaces",
+        "keys are",
+        "property a",
+    ]
     for problem, part in zip(problems, [*wanted, "empty", "not JSON", "not JSON"], strict=True):
         assert part in problem, (problem, part)
 

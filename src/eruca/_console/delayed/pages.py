@@ -61,7 +61,7 @@ async def list_delayed(visit: Visit) -> Shown | Response:
 
 
 async def cancel(visit: Visit) -> Shown:
-    """Cancel a message with a time of its own."""
+    """Cancel a message that has its own time."""
     topic, name = visit.path["topic"], visit.path["message_id"]
 
     async def deed(dry_run: bool) -> Cancelled:
@@ -104,6 +104,6 @@ ROUTES: tuple[Route, ...] = (
         Need.OPERATE,
         ("POST",),
         names={"topic": "topic"},
-        summary="Cancel a message with a time of its own.",
+        summary="Cancel a message that has its own time.",
     ),
 )

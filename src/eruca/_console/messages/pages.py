@@ -94,7 +94,7 @@ async def _run(visit: Visit, wanted: Wanted, bounds: Bounds | None = None) -> Fo
 
 
 def _make_context(visit: Visit, wanted: Wanted, found: Found) -> dict[str, Any]:
-    """Return what the rows and the line of progress show: sums over all steps, and how to go on."""
+    """Return what the rows and the line of progress show: sums over all steps, and where it continues."""
     step = _read_count(visit, "step") + 1
     scanned = _read_count(visit, "scanned") + found.scanned
     count = _read_count(visit, "found") + len(found.items)

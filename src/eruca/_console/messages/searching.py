@@ -147,7 +147,7 @@ class Searching:
 
 
 def _find_reason(bounds: Bounds, found: int, scanned: int, size: int, is_late: bool) -> str:
-    """Return why the step ends before the next message; empty if it goes on. It reads at least one message."""
+    """Return why the step ends before the next message; empty if it continues. It reads at least one message."""
     if found >= bounds.found:
         return "found"
     if scanned >= bounds.messages:
