@@ -13,29 +13,8 @@ from eruca._admin.messages import Messages
 from eruca._admin.storedmessages import StoredMessage
 from eruca._client.produce.outgoing import check_body, find_delay_level
 from eruca._wire.names import check_topic
-from eruca._wire.properties import (
-    ERUCA_ONCE,
-    RESERVED,
-    TIMER_DEL_UNIQKEY,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
-    TIMER_ROLLED_FROM,
-    split_keys,
-)
+from eruca._wire.properties import RESERVED, split_keys
 from eruca.errors import ConfigError, ErucaError
-
-# Names with a meaning to clients and brokers. A draft has fields of its own for some of them.
-_TAKEN = RESERVED | {
-    ERUCA_ONCE,
-    TIMER_DEL_UNIQKEY,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
-    TIMER_ROLLED_FROM,
-}
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +68,7 @@ def check_draft(draft: Draft) -> Draft:
     for name, value in draft.properties.items():
         if not name or not value:
             raise ConfigError(f"property {name[:80]!r}: name and value must not be empty")
-        if name in _TAKEN:
+        if name in RESERVED:
             raise ConfigError(
                 f"property {name}: the name is reserved", hint="tags, keys and delay have fields of their own"
             )
@@ -105,7 +84,7 @@ def check_draft(draft: Draft) -> Draft:
 
 def copy_message(message: StoredMessage, topic: str = "") -> Draft:
     """Return a message as a draft: what its sender wrote, without what clients and brokers added."""
-    properties = {name: value for name, value in message.properties.items() if name not in _TAKEN and value}
+    properties = {name: value for name, value in message.properties.items() if name not in RESERVED and value}
     return Draft(
         topic=topic or message.topic, body=message.body, tags=message.tags, keys=message.keys, properties=properties
     )
@@ -150,7 +129,9 @@ def _read_line(line: bytes, topic: str) -> Draft:
             tags=_read_text(row.get("tags") or "", "tags"),
             keys=[_read_text(key, "a key") for key in keys],
             properties={
-                name: _read_text(value, f"property {name}") for name, value in properties.items() if name not in _TAKEN
+                name: _read_text(value, f"property {name}")
+                for name, value in properties.items()
+                if name not in RESERVED
             },
             shard=_read_text(row.get("shard") or "", "shard"),
         )
