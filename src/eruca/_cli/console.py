@@ -12,6 +12,7 @@ from eruca._admin.admin import Admin
 from eruca._cli.connecting import add_nameserver_option, make_options, name_cluster, parse_nameservers
 from eruca._cli.running import Service, run_services
 from eruca._cli.saying import say
+from eruca._cli.undoing import list_undo
 from eruca._observe.logs import LogLevel, set_up_logs
 from eruca.errors import ConfigError
 
@@ -64,7 +65,7 @@ def console(nameservers: str, others: Sequence[str], port: int, host: str, data:
             raise ConfigError(f"--cluster {text}: expected NAME=HOST:PORT")
         options = make_options(parse_nameservers(addresses))
         found.append(cluster_type(name, Admin(options=options), ("-n", addresses)))
-    server = app(options_type(port=port, bind=host, directory=str(data)), found)
+    server = app(options_type(port=port, bind=host, directory=str(data)), found, list_undo=list_undo)
     hint = f"is another console running? Choose another port: --port {port + 1}"
     run_services([Service(server, hint)], lambda: say(f"the console is at {server.address}"))
 

@@ -174,6 +174,7 @@ async def change(
         target=target,
         command=command,
         outcomes=outcomes,
+        undo=[visit.command(*words) for words in visit.parts.list_undo(getattr(result, "undo", []))],
         then=then,
         result=result,
     )

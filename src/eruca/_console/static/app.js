@@ -135,6 +135,14 @@ function refreshTimes() {
 }
 setInterval(refreshTimes, 5000);
 
+// What asks again at intervals (data-calm: the regions it replaces) waits while its page is hidden or somebody is busy in one.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const regions = event.target.dataset.calm;
+  if (!regions) return;
+  const isBusy = [...document.querySelectorAll(regions)].some((each) => each.contains(document.activeElement));
+  if (document.hidden || isBusy || !getSelection().isCollapsed) event.preventDefault();
+});
+
 // --- live regions ------------------------------------------------------------------------------------------------
 
 // Each element with data-live has a stream; an event replaces the content of the element whose id is its name, or
