@@ -84,6 +84,7 @@ class Console:
             streams=Streams(),
             watching=Watching(clusters, state, watching or WatchingOptions(), url=identity.url),
             list_undo=list_undo,
+            routes=ROUTES,
             favourites=favourites.Favourites(state),
             meanings={each.key: each for each in meanings},
             messages=MessageParts(saved=SavedFilters(state), decoder=load_decoder(schemas)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eruca._console import api
 from eruca._console.accounts import pages as accounts
 from eruca._console.alarms import pages as alarms
 from eruca._console.auditing import pages as auditing
@@ -43,4 +44,5 @@ ROUTES: tuple[Route, ...] = (
     *users.ROUTES,
     *masks.ROUTES,
     *auditing.ROUTES,
+    *api.ROUTES,
 )

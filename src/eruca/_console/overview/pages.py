@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 from starlette.responses import Response
 
-from eruca._console.alarms.showing import go_to, show_value
 from eruca._console.groups.listing import TONES
 from eruca._console.identity.rights import Need
 from eruca._console.overview.reading import SPANS, read_overview, read_rates
@@ -32,7 +31,7 @@ async def show_overview(visit: Visit) -> Shown:
         disks=disks,
         show_percent=show_percent,
         command=visit.command("top"),
-        **_name_context(),
+        tones=TONES,
     )
 
 
@@ -49,10 +48,6 @@ async def _list_changes(visit: Visit) -> AsyncIterator[tuple[str, str]]:
         yield "overview-figures", render_part(visit, "overview/parts.html:figures", found)
         yield "overview-rates", render_part(visit, "overview/parts.html:rate_chart", rates)
         yield "overview-behind", render_part(visit, "overview/parts.html:behind", found, TONES)
-
-
-def _name_context() -> dict[str, object]:
-    return {"tones": TONES, "show_value": show_value, "go_to": go_to}
 
 
 def _choose_span(visit: Visit) -> str:
