@@ -147,11 +147,11 @@ async def resend(visit: Visit) -> Shown:
         words=["dlq", "resend", group, *ids, *flags],
         deed=deed,
         then=visit.url("deadletters", group),
-        read=read_resent,
+        read=lambda result: _read_resent(visit, result),
     )
 
 
-def read_resent(result: Sequence[Resent]) -> Outcomes:
+def _read_resent(visit: Visit, result: Sequence[Resent]) -> Outcomes:
     """Return the rows of sending dead letters again: one for each letter."""
     rows = [
         OutcomeRow(
@@ -159,9 +159,17 @@ def read_resent(result: Sequence[Resent]) -> Outcomes:
             outcome=_OUTCOMES.get(row.outcome, row.outcome),
             reason=row.reason,
             differences=[
-                Difference(name="topic", before=None, after=row.topic),
-                *([Difference(name="queue", before=None, after=f"{row.broker}:{row.queue}")] if row.broker else []),
-                *([Difference(name="offset", before=None, after=str(row.offset))] if row.offset >= 0 else []),
+                Difference(name=visit.text("messages.topic"), before=None, after=row.topic),
+                *(
+                    [Difference(name=visit.text("messages.queue"), before=None, after=f"{row.broker}:{row.queue}")]
+                    if row.broker
+                    else []
+                ),
+                *(
+                    [Difference(name=visit.text("messages.offset"), before=None, after=str(row.offset))]
+                    if row.offset >= 0
+                    else []
+                ),
             ],
         )
         for row in result

@@ -74,16 +74,18 @@ async def cancel(visit: Visit) -> Shown:
         words=["delayed", "cancel", topic, name],
         deed=deed,
         then=visit.url("delayed"),
-        read=_read_cancelled,
+        read=lambda result: _read_cancelled(visit, result),
     )
 
 
-def _read_cancelled(result: Cancelled) -> Outcomes:
+def _read_cancelled(visit: Visit, result: Cancelled) -> Outcomes:
     row = OutcomeRow(
         where=result.topic,
         outcome=_OUTCOMES.get(result.outcome, result.outcome),
         reason=result.reason,
-        differences=[Difference(name="due", before=show_exact(result.due_at), after=None)] if result.due_at else [],
+        differences=[Difference(name=visit.text("delayed.due"), before=show_exact(result.due_at), after=None)]
+        if result.due_at
+        else [],
     )
     return Outcomes(rows=[row], before=msgspec.to_builtins(result), after={"outcome": result.outcome})
 

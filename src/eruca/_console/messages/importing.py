@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from starlette.datastructures import FormData, UploadFile
 
-from eruca._admin.drafts import DraftLine, Sent, read_lines, send_draft
+from eruca._admin.drafts import Draft, DraftLine, Sent, read_lines, send_draft
 from eruca._console.identity.rights import Need
 from eruca._console.messages.sending import read_sent
 from eruca._console.pages.forms import Field, FormRefused, change, read_fields
@@ -52,7 +52,7 @@ async def import_file(visit: Visit) -> Shown:
         words=["message", "import", topic, name or f"{digest}.jsonl"],
         deed=deed,
         then=visit.url("messages", topic=topic),
-        read=lambda result: read_sent(result, [line.draft for line in lines if line.draft is not None]),
+        read=lambda result: read_sent(visit, result, [line.draft or Draft(topic=topic, body=b"") for line in lines]),
     )
 
 

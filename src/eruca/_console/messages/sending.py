@@ -44,14 +44,18 @@ FIELDS: Final = (
 SOURCE: Final = tuple(Field(name, name, "hidden", chars_max=255) for name in ("source", "broker", "number", "offset"))
 
 
-def read_sent(result: Sequence[Sent], drafts: Sequence[Draft] = (), before: StoredMessage | None = None) -> Outcomes:
+def read_sent(
+    visit: Visit, result: Sequence[Sent], drafts: Sequence[Draft] = (), before: StoredMessage | None = None
+) -> Outcomes:
     """Return the rows of sending: what is sent, and where it is now."""
     rows = [
         OutcomeRow(
             where=sent.name or sent.topic,
             outcome=sent.outcome,
             reason=sent.reason,
-            differences=_describe_sent(sent) if sent.outcome == "done" else _describe_draft(drafts, number, before),
+            differences=_describe_sent(visit, sent)
+            if sent.outcome == "done"
+            else _describe_draft(visit, drafts, number, before),
         )
         for number, sent in enumerate(result)
     ]
@@ -59,26 +63,29 @@ def read_sent(result: Sequence[Sent], drafts: Sequence[Draft] = (), before: Stor
     return Outcomes(rows=rows, after=msgspec.to_builtins(list(result)))
 
 
-def _describe_sent(sent: Sent) -> list[Difference]:
-    facts = {"message id": sent.message_id, "queue": f"{sent.broker}:{sent.queue}", "offset": str(sent.offset)}
-    return [Difference(name=name, before=None, after=value) for name, value in facts.items()]
+def _describe_sent(visit: Visit, sent: Sent) -> list[Difference]:
+    facts = {"id": sent.message_id, "queue": f"{sent.broker}:{sent.queue}", "offset": str(sent.offset)}
+    return [Difference(name=visit.text(f"messages.{name}"), before=None, after=value) for name, value in facts.items()]
 
 
-def _describe_draft(drafts: Sequence[Draft], number: int, before: StoredMessage | None) -> list[Difference]:
+def _describe_draft(
+    visit: Visit, drafts: Sequence[Draft], number: int, before: StoredMessage | None
+) -> list[Difference]:
     """Return what is sent beside what it was, if it is a copy."""
     if number >= len(drafts):
         return []
-    old = {} if before is None else _name_parts(copy_message(before))
-    new = _name_parts(drafts[number])
-    # What is unchanged has no before, except that a copy always shows where it goes and what it is.
+    old = {} if before is None else _name_parts(visit, copy_message(before))
+    new = _name_parts(visit, drafts[number])
+    # A copy always shows where it goes and what it is; what is unchanged has no before.
+    shown = [visit.text(f"messages.{name}") for name in ("topic", "body")]
     return [
         Difference(name=name, before=None if old.get(name) == new.get(name) else old.get(name), after=new.get(name))
         for name in old | new
-        if old.get(name) != new.get(name) or name in ("topic", "body")
+        if old.get(name) != new.get(name) or name in shown
     ]
 
 
-def _name_parts(draft: Draft) -> dict[str, str]:
+def _name_parts(visit: Visit, draft: Draft) -> dict[str, str]:
     try:
         body = show_safely(draft.body.decode(), keep="\n\t")
     except UnicodeDecodeError:
@@ -88,12 +95,12 @@ def _name_parts(draft: Draft) -> dict[str, str]:
         "body": body if len(body) <= _SHOWN_CHARS else f"{body[:_SHOWN_CHARS]}…",
         "tags": draft.tags,
         "keys": " ".join(draft.keys),
-        **{f"property {name}": value for name, value in draft.properties.items()},
         "delay": "" if draft.delay is None else f"{draft.delay.total_seconds():g} s",
         "shard": draft.shard,
         "queue": "" if draft.queue is None else f"{draft.broker}:{draft.queue}",
     }
-    return {name: value for name, value in parts.items() if value}
+    named = {visit.text(f"messages.{name}"): value for name, value in parts.items() if value}
+    return named | {f"{visit.text('messages.property')} {name}": value for name, value in draft.properties.items()}
 
 
 # -- the form ----------------------------------------------------------------------------------------------------------
@@ -245,7 +252,7 @@ async def send(visit: Visit) -> Shown:
         words=write_send_words(draft),
         deed=deed,
         then=visit.url("messages", topic=draft.topic),
-        read=lambda result: read_sent(result, [draft], source),
+        read=lambda result: read_sent(visit, result, [draft], source),
     )
 
 

@@ -119,11 +119,11 @@ async def _decide(visit: Visit, verb: str) -> Shown:
         deed=deed,
         then=visit.url("transactions"),
         is_dangerous=verb == "discard",
-        read=lambda result: _read_deed(result, row, verb),
+        read=lambda result: _read_deed(visit, result, row, verb),
     )
 
 
-def _read_deed(result: Deed, row: Transaction, verb: str) -> Outcomes:
+def _read_deed(visit: Visit, result: Deed, row: Transaction, verb: str) -> Outcomes:
     after = {"resume": State.PREPARED, "discard": State.ROLLED_BACK}[verb]
     return Outcomes(
         rows=[
@@ -131,7 +131,13 @@ def _read_deed(result: Deed, row: Transaction, verb: str) -> Outcomes:
                 where=f"{row.broker} {row.topic}",
                 outcome=_OUTCOMES.get(result.outcome, result.outcome),
                 reason=result.reason,
-                differences=[Difference(name="state", before=row.state.value, after=after.value)],
+                differences=[
+                    Difference(
+                        name=visit.text("transactions.state"),
+                        before=visit.text(f"transactions.state.{name_state(row.state)}"),
+                        after=visit.text(f"transactions.state.{name_state(after)}"),
+                    )
+                ],
             )
         ],
         before=msgspec.to_builtins(row),
