@@ -241,7 +241,7 @@ def _everything() -> Any:
 async def test_a_wrong_form_is_shown_again(operator: Browser, topic: str, field: str, text: str, said: str) -> None:
     form = {"topic": topic, "body": "x", "encoding": "text", field: text}
     answer = await operator.post(page("messages", "send"), form)
-    assert said in html.unescape(answer.text)
+    assert said in html.unescape(answer.text), re.findall(r"<(?:p|strong)[^>]*>([^<]+)", answer.text)
     assert answer.status_code == (200 if field == "topic" else 400)
 
 
@@ -261,7 +261,7 @@ async def test_a_file_is_imported_with_an_outcome_for_each_line(operator: Browse
         assert answer.status_code == 400 and said in answer.text
 
 
-# -- dead letters, delayed messages, transactions ------------------------------------------------------------------------
+# -- dead letters, delayed messages, transactions ----------------------------------------------------------------------
 
 
 async def test_dead_letters_are_sent_again(operator: Browser, admin: Admin, topic: str) -> None:
