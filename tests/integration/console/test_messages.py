@@ -19,12 +19,14 @@ from eruca._console.identity.rights import Grant, Kind, Role
 from eruca._console.messages import searching
 from eruca._testing.embedded import EmbeddedBroker
 from eruca.admin import Admin
+from tests.admin.stage import poll
 from tests.integration.admin.staging import bury, prepare
 from tests.integration.broker.conftest import allow_new_files
 from tests.security.consoles import CLUSTER, Browser, Running, run_console
 
 __all__ = ["allow_new_files"]
 
+BROKER = "embedded"
 SCRIPT = "<script>alert(1)</script>"
 HANDLER = '"><img src=x onerror=alert(1)>'
 _PLAN = re.compile(r'name="plan" value="([0-9a-f]+)"')
@@ -77,8 +79,7 @@ async def send(admin: Admin, topic: str, *bodies: bytes, **how: Any) -> list[str
     receipts = [await admin.messages.send(topic, body, **how) for body in bodies]
     ids = [receipt.message_id for receipt in receipts if receipt is not None]
     for name in ids:
-        while not (await admin.messages.find(topic, name)).items:
-            pass
+        await poll(lambda name=name: admin.messages.find(topic, name), lambda found: bool(found.items))  # type: ignore[misc]
     return ids
 
 
@@ -115,7 +116,7 @@ async def test_messages_are_found_in_every_way(operator: Browser, admin: Admin, 
     assert await numbers(mode="oldest") == [0, 1, 2, 3, 4]
     assert sorted(await numbers(mode="key", name="order-7")) == [0, 1, 2, 3, 4]
     assert await numbers(mode="id", name=ids[3]) == [3]
-    assert await numbers(mode="offset", queue="broker-a:0", offset=3) == [3, 4]
+    assert await numbers(mode="offset", queue=f"{BROKER}:0", offset=3) == [3, 4]
     assert await numbers(filter="body.n > 1 and body.n <> 3 and tags = 'paid'") == [4, 2]
     assert await numbers(mode="key", name="order-7", filter="body.n = 2") == [2]
     assert await numbers(since="-1h") == [4, 3, 2, 1, 0] and await numbers(until="2020-01-01") == []
@@ -257,7 +258,9 @@ async def test_a_file_is_imported_with_an_outcome_for_each_line(operator: Browse
         (b"x" * 1_048_577, "larger than"),
         (b'{"body":"x"}\n' * 1001, "1000 messages"),
     ):
-        answer = await operator.post(page("messages", "import"), {"topic": topic}, files={"file": ("a", wrong)})
+        answer = await operator.post(
+            page("messages", "import"), {"topic": topic}, files={"file": ("a", wrong, "text/plain")}
+        )
         assert answer.status_code == 400 and said in answer.text
 
 
@@ -292,14 +295,15 @@ async def test_a_delayed_message_is_cancelled(operator: Browser, admin: Admin, t
     assert receipt is not None
 
     async def list_waiting() -> dict[str, int]:
-        rows = (await operator.get(api("delayed"), params={"topic": topic})).json()["items"]
+        rows: list[dict[str, Any]] = (await operator.get(api("delayed"), params={"topic": topic})).json()["items"]
         return {row["message_id"]: row["level"] for row in rows}
 
-    assert sorted((await list_waiting()).values()) == [0, 18]
+    waiting = await poll(list_waiting, lambda found: len(found) == 2)
+    assert sorted(waiting.values()) == [0, 18]
     await confirm(operator, page("delayed", topic, receipt.message_id, "cancel"), {})
     assert list((await list_waiting()).values()) == [18]
-    again = await operator.post(page("delayed", topic, receipt.message_id, "cancel"))
-    assert "no message with this id waits" in again.text
+    unknown = await operator.post(page("delayed", topic, "7F00000100000000000000000000FFFF", "cancel"))
+    assert "no message with this id waits" in unknown.text
 
 
 async def test_a_transaction_is_discarded(operator: Browser, admin: Admin, topic: str) -> None:
@@ -328,9 +332,9 @@ async def test_what_others_wrote_is_shown_as_text(operator: Browser, admin: Admi
         (page("messages"), {"topic": topic}),
         (page("messages"), {"topic": topic, "filter": SCRIPT, "name": HANDLER, "queue": HANDLER}),
         (page("messages"), {"topic": HANDLER}),
-        (page("messages", topic, "broker-a", "0", "0"), {}),
-        (page("messages", topic, "broker-a", "0", "1"), {"format": HANDLER}),
-        (page("messages", "send"), {"source": topic, "broker": "broker-a", "number": "0", "offset": "0"}),
+        (page("messages", topic, BROKER, "0", "0"), {}),
+        (page("messages", topic, BROKER, "0", "1"), {"format": HANDLER}),
+        (page("messages", "send"), {"source": topic, "broker": BROKER, "number": "0", "offset": "0"}),
         (page("tail"), {"topic": HANDLER, "filter": HANDLER}),
         (page("traces"), {"topic": topic, "name": "<b>k</b>"}),
         (page("deadletters", f"{topic}-g"), {"key": HANDLER}),
@@ -349,7 +353,7 @@ async def test_hidden_fields_stay_hidden(running: Running, admin: Admin, topic: 
     await running.console.identity.masking.add(MaskRule(topic, ("card.number", "property:token"), Role.OPERATOR))
     await send(admin, topic, b'{"card": {"number": "4711", "owner": "ann"}}', properties={"token": "t-4711"})
     viewer, operator = await running.log_in("vera", Role.VIEWER), await running.log_in("olga", Role.OPERATOR)
-    place = page("messages", topic, "broker-a", "0", "0")
+    place = page("messages", topic, BROKER, "0", "0")
     for path, query in (
         (page("messages"), {"topic": topic}),
         (page("messages"), {"topic": topic, "format": "jsonl"}),
@@ -374,7 +378,7 @@ async def test_an_operator_from_whom_fields_are_hidden_cannot_copy(running: Runn
     await send(admin, topic, b'{"card": 4711}')
     await bury(admin, f"{topic}-g", topic, 1)
     operator = await running.log_in("olga", Role.OPERATOR)
-    copy = {"source": topic, "broker": "broker-a", "number": "0", "offset": "0", "topic": topic}
+    copy = {"source": topic, "broker": BROKER, "number": "0", "offset": "0", "topic": topic}
     assert (await operator.get(page("messages", "send"), params=copy)).status_code == 403
     (letter,) = (await operator.get(api("deadletters", f"{topic}-g"))).json()["items"]
     form = {"selected": letter["id"], "target": "topic", "to_topic": topic}
@@ -405,14 +409,14 @@ async def test_rights_by_prefix_hold_for_every_list_and_change(running: Running,
     for path, query in (
         (page("messages"), {"topic": hidden}),
         (page("messages", "more"), {"topic": hidden}),
-        (page("messages", hidden, "broker-a", "0", "0"), {}),
+        (page("messages", hidden, BROKER, "0", "0"), {}),
         (page("messages", "send"), {"topic": hidden}),
         (page("messages", "send"), {"topic": topic, "source": hidden}),
         (page("tail"), {"topic": hidden}),
         (page("tail", "events"), {"topic": hidden}),
         (page("traces"), {"topic": hidden, "name": "x"}),
         (page("deadletters", f"{hidden}-g"), {}),
-        (page("messages", f"%DLQ%{hidden}-g", "broker-a", "0", "0"), {}),
+        (page("messages", f"%DLQ%{hidden}-g", BROKER, "0", "0"), {}),
         (page("messages"), {"topic": "SCHEDULE_TOPIC_XXXX"}),
         (page("messages"), {"topic": "rmq_sys_wheel_timer"}),
         (page("messages"), {"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}),
