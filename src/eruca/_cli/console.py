@@ -17,6 +17,7 @@ from eruca._cli.running import Service, run_services
 from eruca._cli.saying import say
 from eruca._cli.serve import add_server_options, announce, print_settings, start_logs
 from eruca._cli.settings import Settings, is_loopback
+from eruca._cli.undoing import list_undo
 from eruca._cli.uppanel import find_tools_file
 from eruca._client.accountfile import read_account_file
 from eruca._client.options import ClientOptions
@@ -200,7 +201,7 @@ def _build(
         )
         for facts in options_of(Role.BROKER).values()
     ]
-    return Console(options, clusters, meanings, identity=identity, tls=tls, watching=watching)
+    return Console(options, clusters, meanings, identity=identity, tls=tls, watching=watching, list_undo=list_undo)
 
 
 def _make_cluster(text: str) -> Cluster:
