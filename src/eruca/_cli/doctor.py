@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from eruca._cli.connecting import name_cluster
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.viewing import View, Viewing, add_view_options
 from eruca._ground.printable import show_safely
 from eruca.admin import Admin, Examination, Finding, Limits, Rules, Severity
@@ -22,7 +23,7 @@ _STYLES = {Severity.INFO: "blue", Severity.WARNING: "yellow", Severity.CRITICAL:
 _NEVER = "never"
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("-g", "--group", help="Look at this consumer group only: why is it behind?")
 @click.option(
     "--fail-on",

@@ -18,6 +18,7 @@ import click
 
 from eruca._cli.completing import suggest_topics
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.messagerows import describe_sent
 from eruca._cli.output import add_output_option, make_console, print_rows
 from eruca._cli.running import run_loop
@@ -69,7 +70,7 @@ class Plan:
         return len(self.bodies) * (self.count or 1)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("topic", shell_complete=suggest_topics)
 @click.argument("bodies", metavar="[BODY]...", nargs=-1)
 @click.option("-t", "--tags", help="The tag, by which consumers can filter.")

@@ -13,6 +13,7 @@ import msgspec
 
 from eruca._admin.admin import Admin
 from eruca._cli.connecting import add_nameserver_option, make_options
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.output import add_output_option, print_document
 from eruca._cli.running import handle_signals, run_loop
 from eruca._cli.saying import say
@@ -32,7 +33,7 @@ _ONCE_S = 2.0
 _FRAME_S = 0.02
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--once", is_flag=True, help="Print one sample, with the rates of two seconds, and end.")
 @click.option(
     "--interval",
