@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from eruca._cli.completing import suggest_groups
 from eruca._cli.connecting import name_cluster
 from eruca._cli.grouping import SectionedCommand
 from eruca._cli.viewing import View, Viewing, add_view_options
@@ -24,7 +25,9 @@ _NEVER = "never"
 
 
 @click.command(cls=SectionedCommand)
-@click.option("-g", "--group", help="Look at this consumer group only: why is it behind?")
+@click.option(
+    "-g", "--group", shell_complete=suggest_groups, help="Look at this consumer group only: why is it behind?"
+)
 @click.option(
     "--fail-on",
     type=click.Choice([*[severity.value for severity in Severity], _NEVER]),
@@ -52,14 +55,14 @@ _NEVER = "never"
     metavar="NAME=VALUE",
     multiple=True,
     callback=lambda _context, _parameter, texts: parse_rules(texts),
-    help="Change from which value on something is a finding: stuck_after=300 (repeatable; see the guide).",
+    help="Change from which value on something is a finding: stuck_after=300; may be repeated.",
 )
 @add_view_options
 def doctor(view: Viewing, group: str | None, fail_on: str, sample: float, closely: int, rules: Rules) -> None:
     """Look at a cluster and print what is wrong, how bad it is, and what to do.
 
     It looks at name servers, brokers, replication, disks, clocks, topics, groups and their members, dead letters and
-    transactions; it changes nothing. The guide describes every finding by its name (docs/guide/troubleshooting.md).
+    transactions; it changes nothing. Every finding and every rule is explained in docs/guide/troubleshooting.md.
     The exit status is 0 if the cluster is healthy, and 3 if it is not.
 
     \b

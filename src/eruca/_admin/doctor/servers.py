@@ -166,7 +166,8 @@ def check_copies(picture: Picture, rules: Rules) -> Iterator[Finding]:
             + (f"; sends wait for {state.required} and fail." if refuses else "; if the master is lost, so are they."),
             where=name_broker(row.broker, row.address),
             evidence={"copies": copies, "required": state.required, "members": len(state.members)},
-            advice="Start the slaves that are away. Those that answer must be connected and in sync.",
+            advice="Start the slaves that are away. Those that answer must be connected and in sync. If one is gone for"
+            " good, have the others forget it: eruca cluster forget.",
             command=f"eruca cluster replicas {row.broker}",
         )
 
