@@ -19,7 +19,7 @@ import click
 from eruca._cli.completing import suggest_topics
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca._cli.grouping import SectionedCommand
-from eruca._cli.messagerows import describe_sent
+from eruca._cli.messagerows import Draft, describe_sent, parse_draft
 from eruca._cli.output import add_output_option, make_console, print_rows
 from eruca._cli.running import run_loop
 from eruca._cli.saying import say
@@ -63,11 +63,17 @@ class Plan:
     properties: dict[str, str]
     shard: str | None
     delay_level: int | None
+    # Standard input has messages as JSON.
+    takes_json: bool = False
 
     @property
     def total(self) -> int:
         """The number of messages; 0 if they come from standard input."""
         return len(self.bodies) * (self.count or 1)
+
+    def make_draft(self, body: bytes) -> Draft:
+        """Return what is sent for a body, or for a line of standard input."""
+        return parse_draft(body) if self.takes_json else Draft(body, self.tags, self.keys, self.properties)
 
 
 @click.command(cls=SectionedCommand)
@@ -82,6 +88,12 @@ class Plan:
 )
 @click.option("--shard", metavar="KEY", help="Send messages with the same KEY to the same queue, in order.")
 @click.option("--count", type=click.IntRange(min=1), help="Send each BODY N times; {n} is replaced by the number.")
+@click.option(
+    "--json",
+    "takes_json",
+    is_flag=True,
+    help="Read messages as JSON, one per line, as other commands print them: body, tags, keys and properties.",
+)
 @add_nameserver_option
 @add_output_option
 def send(
@@ -94,6 +106,7 @@ def send(
     delay_level: int | None,
     shard: str | None,
     count: int | None,
+    takes_json: bool,
     nameservers: str,
     output: str,
 ) -> None:
@@ -112,14 +125,17 @@ def send(
       eruca send load "message {n}" --count 10000
       journalctl -n 100 | eruca send logs
       eruca send -n 10.0.0.1:9876 hello "to another cluster" -o json
+      eruca tail orders --from earliest -o json | eruca send copies --json
     """
     check_topic(topic)
+    if takes_json and (bodies or count or tags or keys or properties):
+        raise click.UsageError("--json cannot be combined with BODY, --tags, --keys, --property and --count")
     if delay is not None:
         if delay_level is not None:
             raise click.UsageError("--delay and --delay-level are mutually exclusive")
         delay_level = find_delay_level(_parse_delay(delay), instead="")
     named = _gather_properties(properties)
-    sender = _Sender(Plan(topic, bodies, count, tags, keys or "", named, shard, delay_level), output)
+    sender = _Sender(Plan(topic, bodies, count, tags, keys or "", named, shard, delay_level, takes_json), output)
     try:
         run_loop(sender.run(nameservers))
     except KeyboardInterrupt:
@@ -249,12 +265,13 @@ class _Sender:
 
     async def _send(self, producer: Producer, body: bytes) -> None:
         plan = self._plan
+        draft = plan.make_draft(body)
         receipt = await producer.send(
             plan.topic,
-            body,
-            tags=plan.tags,
-            keys=plan.keys,
-            properties=plan.properties,
+            draft.body,
+            tags=draft.tags,
+            keys=draft.keys,
+            properties=draft.properties,
             delay_level=plan.delay_level,
             shard=plan.shard if self._queue is None else None,
             queue=self._queue,
@@ -267,7 +284,7 @@ class _Sender:
             if len(self._rows) <= _ROWS_MAX:
                 self._rows.append(receipt)
         else:
-            row = describe_sent(plan.topic, body, plan.tags or "", plan.keys, plan.properties, receipt)
+            row = describe_sent(plan.topic, draft.body, draft.tags or "", draft.keys, draft.properties, receipt)
             print_rows([row], self._output, [], lambda _: [])
 
     def finish(self) -> None:
