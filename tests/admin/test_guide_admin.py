@@ -18,7 +18,7 @@ PAGE = REPOSITORY / "docs" / "guide" / "admin.md"
 def read_table() -> dict[str, bool]:
     """The methods of the table, and whether each changes something: those after the semicolon."""
     rows = re.findall(r"^\| `(\w+)` \| (`.*`) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    found = {}
+    found: dict[str, bool] = {}
     for part, methods in rows:
         looking, _, changing = methods.partition(";")
         for changes, names in enumerate((looking, changing)):

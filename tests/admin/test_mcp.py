@@ -188,7 +188,7 @@ async def test_a_change_is_planned_confirmed_and_made_once(cluster: Cluster, err
         assert (await assistant.ask("lag", group=group))["messages"] == 4
         assert "is not confirmed" in await assistant.fail("apply_plan", plan_id=plan["plan_id"], confirm="yes")
         applied = await assistant.ask("apply_plan", plan_id=plan["plan_id"], confirm=plan["confirm_with"])
-        assert applied["outcomes"] == {"done": 2} and applied["undo"]
+        assert applied["outcomes"] == {"written": 2} and applied["undo"]
         assert (await assistant.ask("lag", group=group))["messages"] == 0
         assert "has been applied" in await assistant.fail("apply_plan", plan_id=plan["plan_id"], confirm=group)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -72,7 +72,7 @@ class Cluster:
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    async def forget(self, address: str, *, dry_run: bool = False) -> Changed[list[str]]:
+    async def forget(self, address: str, *, dry_run: bool = False) -> Changed[Sequence[str]]:
         """Have the other members of a broker name forget a member that is gone for good.
 
         It no longer counts when a slave is promoted, so messages that only it has are lost. Raises ConfigError if it

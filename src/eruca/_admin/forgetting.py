@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from eruca._admin.connection import Connection
 from eruca._admin.members import Member, list_members
 from eruca._admin.results import Change, Changed, name_outcome
@@ -13,7 +15,7 @@ from eruca._wire.names import MASTER
 from eruca.errors import ConfigError, ErucaError, NoRoute
 
 
-async def forget_member(connection: Connection, address: str, *, dry_run: bool) -> Changed[list[str]]:
+async def forget_member(connection: Connection, address: str, *, dry_run: bool) -> Changed[Sequence[str]]:
     """Have all members that answer forget one; before and after are the members that each of them knows."""
     if not is_address(address):
         raise ConfigError(f"{address}: expected HOST:PORT", hint="eruca cluster list shows the members")
@@ -38,7 +40,7 @@ def _refuse(row: Member) -> None:
     )
 
 
-async def _forget(connection: Connection, row: Member, address: str, *, dry_run: bool) -> Change[list[str]]:
+async def _forget(connection: Connection, row: Member, address: str, *, dry_run: bool) -> Change[Sequence[str]]:
     assert row.state is not None
     before = row.state.members
     after = [member for member in before if member != address]

@@ -13,7 +13,7 @@ from eruca._cli.completing import suggest_groups
 from eruca._cli.connecting import name_cluster
 from eruca._cli.grouping import SectionedCommand
 from eruca._cli.viewing import View, Viewing, add_view_options
-from eruca._ground.printable import show_safely
+from eruca._ground.printable import say_count, show_safely
 from eruca.admin import Admin, Examination, Finding, Limits, Rules, Severity
 
 if TYPE_CHECKING:
@@ -135,7 +135,6 @@ def _sum_up(found: Examination) -> str:
     counts = Counter(finding.severity for finding in found.findings)
     worst = ", ".join(f"{counts[severity]} {severity}" for severity in reversed(Severity) if counts[severity])
     seen: dict[str, Any] = found.looked_at
-    looked = (
-        f"{seen['brokers']} brokers, {seen['topics']:,} topics, {seen['groups_with_members']:,} groups with members"
-    )
+    servers, topics = say_count(seen["brokers"], "broker"), say_count(seen["topics"], "topic")
+    looked = f"{servers}, {topics}, {say_count(seen['groups_with_members'], 'group')} with members"
     return f"{worst or 'nothing is wrong'}; looked at {looked} in {found.seconds:.1f} s"

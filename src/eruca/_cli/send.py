@@ -28,6 +28,7 @@ from eruca._client.produce.outgoing import Receipt, find_delay_level
 from eruca._client.produce.producer import Producer
 from eruca._client.session.routes import Routes
 from eruca._ground.limits import FRAME_BYTES_MAX
+from eruca._ground.printable import say_count
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_PRODUCER_GROUP, check_topic
 from eruca._wire.properties import DELAY, KEYS, RESERVED, TAGS
@@ -139,7 +140,7 @@ def send(
     try:
         run_loop(sender.run(nameservers))
     except KeyboardInterrupt:
-        say(f"interrupted; {sender.count} messages are stored")
+        say(f"interrupted; stored {say_count(sender.count, 'message')}")
         sys.exit(_EXIT_INTERRUPTED)
     finally:
         sender.finish()

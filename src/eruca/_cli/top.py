@@ -168,14 +168,12 @@ class Live:
                 detail = await look_at(self._admin, *opened)
                 # Another line may have been opened while the brokers were asked.
                 self._detail = detail if self._state.opened == opened else None
-            if opened is None or self._sample is None:
-                sample = await self._sampler.take(self._list_visible())
-                # A cluster that does not answer for a moment: what was known before remains on the screen.
-                if sample.brokers or self._sample is None:
-                    self._sample = sample
-                self._note = "" if sample.brokers else (sample.problems or ["no broker answers"])[0]
-            else:
-                self._note = ""
+            # The head shows the whole cluster, whatever is opened below it.
+            sample = await self._sampler.take(self._list_visible() if opened is None else [])
+            # A cluster that does not answer for a moment: what was known before remains on the screen.
+            if sample.brokers or self._sample is None:
+                self._sample = sample
+            self._note = "" if sample.brokers else (sample.problems or ["no broker answers"])[0]
         except ErucaError as error:
             self._note = str(error)
 

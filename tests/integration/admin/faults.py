@@ -198,8 +198,9 @@ async def case_unread_expiring(stage: Stage) -> Wanted:
     await stage.create()
     await stage.send(3)
     await stage.admin.offsets.reset(stage.group, stage.topic, "earliest")
-    # A second of the 72 hours that messages are kept.
-    return Wanted("unread-expiring", f"group {stage.group}", Rules(expiring_share=1 / (72 * 3600)))
+    kept_hours = int((await stage.admin.brokers.config()).items[0].options["fileReservedTime"])
+    # A second of it.
+    return Wanted("unread-expiring", f"group {stage.group}", Rules(expiring_share=1 / (kept_hours * 3600)))
 
 
 # --- members ----------------------------------------------------------------------------------------------------------

@@ -270,8 +270,8 @@ async def answers(admin: Admin, address: str) -> bool:
 
 async def test_a_member_that_is_gone_for_good_is_forgotten(tmp_path: Path) -> None:
     async with Pair(tmp_path, slaves=2) as three, make_admin(three) as admin:
-        for number in (1, 2):
-            await wait_until(lambda number=number: three.is_following(admin, number), f"slave {number}")
+        await wait_until(lambda: three.is_following(admin, 1), "a slave")
+        await wait_until(lambda: three.is_following(admin, 2), "another slave")
         gone = three.address(2)
         with pytest.raises(ConfigError, match="answers: it is a member of a"):
             await admin.cluster.forget(gone)
@@ -289,7 +289,8 @@ async def test_a_member_that_is_gone_for_good_is_forgotten(tmp_path: Path) -> No
         ]
         forgotten = await admin.cluster.forget(gone)
         assert not forgotten.failed and {change.outcome for change in forgotten.changes} == {"done"}
-        assert all(gone in change.before and gone not in change.after for change in forgotten.changes)
+        for change in forgotten.changes:
+            assert gone in (change.before or []) and gone not in (change.after or [gone])
         with pytest.raises(NoRoute, match="no member knows"):
             await admin.cluster.forget(gone)
         # With two members it is enough that the slave answers, and nobody learns of the third one again.

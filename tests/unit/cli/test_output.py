@@ -105,7 +105,7 @@ async def test_rows_that_arrive_are_printed_at_once(capsys: pytest.CaptureFixtur
 
     printed: list[str] = []
 
-    async def look(output: str, limit: int | None) -> View:
+    async def look(output: str, limit: int) -> View:
         return await view_stream(
             arrive(), output, limit, ["n"], lambda n: (str(n),), describe=lambda n: {"n": n}, empty="none"
         )
@@ -113,7 +113,7 @@ async def test_rows_that_arrive_are_printed_at_once(capsys: pytest.CaptureFixtur
     view = await look("json", 3)
     assert printed == ['{"n": 0}\n', '{"n": 1}\n', '{"n": 2}\n'] and view.cut and view.value == []
     assert view.empty == ""
-    assert (await look("table", None)).value == [0, 1, 2, 3, 4]
+    assert (await look("table", 99)).value == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

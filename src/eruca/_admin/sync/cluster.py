@@ -6,7 +6,7 @@ Written by `make generate` from `eruca._admin.cluster` and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from eruca._admin.cluster import Cluster as AsyncCluster
 from eruca._admin.cluster import ClusterRow
@@ -48,7 +48,7 @@ class Cluster(PlainPart[AsyncCluster]):
         """Return the state of a broker's log and links. Raises RequestRefused, also for a Java broker."""
         return self._run(self._twin.state(address))
 
-    def forget(self, address: str, *, dry_run: bool = False) -> Changed[list[str]]:
+    def forget(self, address: str, *, dry_run: bool = False) -> Changed[Sequence[str]]:
         """Have the other members of a broker name forget a member that is gone for good.
 
         It no longer counts when a slave is promoted, so messages that only it has are lost. Raises ConfigError if it

@@ -114,6 +114,21 @@ GENTLE = {
         ),
         [("group-stuck", Severity.WARNING)],
     ),
+    "members that fetch but get past nothing": Case(
+        paint(
+            groups=[
+                make_group(
+                    [
+                        make_queue(0, lag_time=timedelta(minutes=5)),
+                        make_queue(0, topic="%RETRY%billing", lag=0, lag_time=None),
+                    ],
+                    rate=5.0,
+                )
+            ],
+            backlog=make_backlog(offset=100),
+        ),
+        [("group-stuck", Severity.CRITICAL)],
+    ),
     "a queue that moved": Case(
         paint(groups=[make_group([make_queue(0, lag_time=timedelta(minutes=5))])], backlog=make_backlog(offset=99)), []
     ),
