@@ -193,8 +193,9 @@ async def test_a_change_is_planned_confirmed_and_made_once(cluster: Cluster, err
         assert "has been applied" in await assistant.fail("apply_plan", plan_id=plan["plan_id"], confirm=group)
 
         # What was planned for another state is not done.
-        plan = await assistant.ask("plan_create_topic", topic=fresh, queues=3)
-        assert not (await stage.raw.topics.create(fresh, queues=5)).failed
+        assert not (await stage.raw.topics.create(fresh, queues=3)).failed
+        plan = await assistant.ask("plan_update_topic", topic=fresh, queues=6)
+        assert not (await stage.raw.topics.update(fresh, queues=4)).failed
         assert "the state has changed" in await assistant.fail("apply_plan", plan_id=plan["plan_id"], confirm=fresh)
         plan = await assistant.ask("plan_update_topic", topic=fresh, queues=6)
         applied = await assistant.ask("apply_plan", plan_id=plan["plan_id"], confirm=fresh)

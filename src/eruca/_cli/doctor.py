@@ -12,13 +12,13 @@ import msgspec
 from eruca._cli.completing import suggest_groups
 from eruca._cli.connecting import name_cluster
 from eruca._cli.grouping import SectionedCommand
+from eruca._cli.tables import Indented
 from eruca._cli.viewing import View, Viewing, add_view_options
 from eruca._ground.printable import say_count, show_safely
 from eruca.admin import Admin, Examination, Finding, Limits, Rules, Severity
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
 _STYLES = {Severity.INFO: "blue", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
 _NEVER = "never"
@@ -107,23 +107,23 @@ def draw_examination(found: Examination) -> Iterator[RenderableType]:
 
     for finding in found.findings:
         yield _draw_finding(finding)
-        yield Text("")
     yield Text(_sum_up(found), style="" if found.findings else "green")
     for note in found.left_out:
         yield Text(f"left out: {show_safely(note)}", style="dim")
 
 
-def _draw_finding(finding: Finding) -> Text:
+def _draw_finding(finding: Finding) -> RenderableType:
+    """Return a line about what it is and where, and below it what was observed and what to do."""
+    from rich.console import Group
     from rich.text import Text
 
     text = Text(f"{finding.severity.upper()} ", style=_STYLES[finding.severity])
     text.append(f"{finding.id}  ", style="bold")
     text.append(show_safely(finding.where), style="default")
-    for line in (finding.what, finding.advice):
-        text.append(f"\n  {show_safely(line)}", style="default")
+    more = Text("\n".join([show_safely(finding.what), show_safely(finding.advice)]))
     if finding.command:
-        text.append(f"\n  {show_safely(_complete(finding.command))}", style="cyan")
-    return text
+        more.append(f"\n{show_safely(_complete(finding.command))}", style="cyan")
+    return Group(text, Indented(more))
 
 
 def _complete(command: str) -> str:
@@ -135,6 +135,7 @@ def _sum_up(found: Examination) -> str:
     counts = Counter(finding.severity for finding in found.findings)
     worst = ", ".join(f"{counts[severity]} {severity}" for severity in reversed(Severity) if counts[severity])
     seen: dict[str, Any] = found.looked_at
-    servers, topics = say_count(seen["brokers"], "broker"), say_count(seen["topics"], "topic")
-    looked = f"{servers}, {topics}, {say_count(seen['groups_with_members'], 'group')} with members"
+    # Of a single group, only its own topics are looked at.
+    parts = [say_count(seen[f"{noun}s"], noun) for noun in ("broker", "topic") if seen[f"{noun}s"]]
+    looked = ", ".join([*parts, f"{say_count(seen['groups_with_members'], 'group')} with members"])
     return f"{worst or 'nothing is wrong'}; looked at {looked} in {found.seconds:.1f} s"

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from eruca._cli.output import format_duration
 from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, view_list
-from eruca._ground.printable import say_count
+from eruca._ground.printable import format_duration, say_count
 from eruca._wire.names import RETRY_PREFIX
 from eruca.admin import Difference, Group, GroupQueue, Listed, Subscribed
 

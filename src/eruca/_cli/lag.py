@@ -8,8 +8,8 @@ import click
 
 from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.grouping import SectionedCommand
-from eruca._cli.output import format_duration
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca._ground.printable import format_duration
 from eruca.admin import Admin, GroupLag, Listed, QueueLag, sum_lag
 
 Behind = TypeVar("Behind", GroupLag, QueueLag)

@@ -14,10 +14,11 @@ from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.messagerows import LIST_COLUMNS, describe_message, draw_message, draw_row
-from eruca._cli.output import add_output_option, format_bytes, format_duration, format_time, print_document
+from eruca._cli.output import add_output_option, format_bytes, format_time, print_document
 from eruca._cli.tables import make_table
 from eruca._cli.tail import parse_place
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list, view_stream
+from eruca._ground.printable import format_duration
 from eruca.admin import Admin, Consumed, Listed, QueueRow, StoredMessage, TraceRow, Track
 from eruca.errors import ConfigError, NoRoute
 

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from eruca._cli.grouping import CommandGroup, ServerGroup
-from eruca._cli.output import format_duration, to_plain
+from eruca._cli.output import to_plain
 from eruca._cli.viewing import View, Viewing, add_view_options, print_view, view_list, view_stream
+from eruca._ground.printable import format_duration
 from eruca.admin import Listed, Problem
 
 

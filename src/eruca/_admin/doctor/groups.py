@@ -12,7 +12,7 @@ from eruca._admin.doctor.findings import Finding, Rules, Severity
 from eruca._admin.doctor.picture import Picture
 from eruca._admin.groupqueues import GroupQueue
 from eruca._admin.groups import Group
-from eruca._ground.printable import say_count
+from eruca._ground.printable import format_duration, say_count
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.versions import ANCIENT
 
@@ -56,7 +56,8 @@ def check_stuck(picture: Picture, rules: Rules) -> Iterator[Finding]:
             id="group-stuck",
             severity=Severity.CRITICAL if stands_still else Severity.WARNING,
             what=f"{len(stuck)} of {len(queues)} queues did not move within {picture.between:.0f} s although"
-            f" messages wait, the longest for {_find_wait(worst):.0f} s: {name_queue(worst)}{owner}.{message}",
+            f" messages wait, the longest for {format_duration(_find_wait(worst))}: {name_queue(worst)}{owner}."
+            f"{message}",
             where=name_group(group.name),
             evidence={
                 "queues": len(stuck),
