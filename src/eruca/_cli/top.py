@@ -22,6 +22,7 @@ from eruca._cli.topview.details import Detail, look_at
 from eruca._cli.topview.drawing import COLUMNS, count_room, draw
 from eruca._cli.topview.sampling import Sample, Sampler
 from eruca._cli.topview.state import SORTS, Tab, ViewState
+from eruca._cli.viewing import EXIT_WRONG
 from eruca.errors import ConfigError, ErucaError
 
 _INTERVAL_S = 2.0
@@ -77,6 +78,8 @@ async def _print_once(nameservers: str, output: str) -> None:
     print_document(describe_sample(sample), output, lambda: [_draw_table(sample, tab) for tab in Tab])
     for problem in sample.problems:
         say(f"warning: {problem}")
+    if not sample.brokers:
+        sys.exit(EXIT_WRONG)
 
 
 def describe_sample(sample: Sample) -> dict[str, Any]:
