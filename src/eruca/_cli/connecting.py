@@ -43,7 +43,7 @@ class ClusterOption(click.Option):
 
 
 def add_tls_options(function: Function) -> Function:
-    """Add the options of TLS to a command. They are no parameters of its function; `choose_tls` reads them."""
+    """Add the options of TLS to a command. They are not parameters of its function; `choose_tls` reads them."""
 
     def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
         if value:

@@ -1,0 +1,26 @@
+"""All routes of the console."""
+
+from __future__ import annotations
+
+from eruca._console.accounts import pages as accounts
+from eruca._console.auditing import pages as auditing
+from eruca._console.brokers import pages as brokers
+from eruca._console.login import pages as login
+from eruca._console.pages import choices
+from eruca._console.pages.routing import Route
+from eruca._console.topics import changing as topic_changes
+from eruca._console.topics import pages as topics
+from eruca._console.users import masks
+from eruca._console.users import pages as users
+
+ROUTES: tuple[Route, ...] = (
+    *choices.ROUTES,
+    *brokers.ROUTES,
+    *topic_changes.ROUTES,
+    *topics.ROUTES,
+    *accounts.ROUTES,
+    *login.ROUTES,
+    *users.ROUTES,
+    *masks.ROUTES,
+    *auditing.ROUTES,
+)
