@@ -10,6 +10,7 @@ import click
 
 from eruca._admin.admin import Admin
 from eruca._cli.connecting import add_nameserver_option, make_options, name_cluster, parse_nameservers
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.running import Service, run_services
 from eruca._cli.saying import say
 from eruca._observe.logs import LogLevel, set_up_logs
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _NAME_CHARS_MAX = 60
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option(
     "--cluster",
     "others",
