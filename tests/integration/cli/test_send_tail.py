@@ -85,11 +85,11 @@ def test_lines_of_standard_input_are_messages(up: Up) -> None:
 def test_messages_as_json_are_sent_again(up: Up) -> None:
     """The output of one command is the input of another: body, tags, keys and properties are the same."""
     home, names = up.directory, ("-n", up.address)
-    sent = run_eruca("send", "first", "one", "-t", "a", "-k", "k1 k2", "--property", "who=me", *names, cwd=home)
+    sent = run_eruca("send", "originals", "one", "-t", "a", "-k", "k1 k2", "--property", "who=me", *names, cwd=home)
     assert sent.returncode == 0, sent.stderr
     (first,) = [
         json.loads(line)
-        for line in run_eruca("tail", "first", "-o", "json", *names, cwd=home).stdout.split("\n")
+        for line in run_eruca("tail", "originals", "-o", "json", *names, cwd=home).stdout.split("\n")
         if line
     ]
     packed = json.dumps({"body": None, "body_base64": "AP8=", "ids": "of others"})
