@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from eruca._admin.storedmessages import make_row
 from eruca._cli.output import format_bytes, format_time
@@ -13,9 +11,9 @@ from eruca._cli.tables import make_table
 from eruca._client.produce.outgoing import Receipt
 from eruca._ground.printable import show_safely
 from eruca._wire.ids import decode_offset_id
-from eruca._wire.properties import RESERVED, split_keys
+from eruca._wire.properties import split_keys
 from eruca.admin import StoredMessage
-from eruca.errors import ConfigError, WireError
+from eruca.errors import WireError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,41 +58,6 @@ def describe_sent(
     )
     unknown = dict.fromkeys(("stored_in", "born_at", "stored_at", "born_host", "store_host", "size", "body_crc"))
     return describe_message(sent) | unknown | {"position": position, "status": receipt.status.name}
-
-
-class Draft(NamedTuple):
-    """What of a message is sent."""
-
-    body: bytes
-    tags: str | None
-    keys: str
-    properties: dict[str, str]
-
-
-class _Shape(msgspec.Struct, kw_only=True):
-    """What is read of a message as JSON. Its ids, its place and its times are those of its own record."""
-
-    body: str | None = None
-    body_base64: bytes | None = None
-    body_is_packed: bool = False
-    tags: str = ""
-    keys: list[str] = []
-    properties: dict[str, str] = {}
-
-
-def parse_draft(line: bytes) -> Draft:
-    """Read a message as `describe_message` writes it; properties of clients and brokers are left out."""
-    try:
-        found = msgspec.json.decode(line, type=_Shape)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"a line of standard input is not a message as JSON: {error}") from None
-    if found.body_is_packed:
-        raise ConfigError(
-            "the body of a message on standard input is still compressed", hint="pip install 'eruca[compression]'"
-        )
-    body = found.body_base64 if found.body_base64 is not None else (found.body or "").encode()
-    properties = {name: text for name, text in found.properties.items() if name not in RESERVED}
-    return Draft(body, found.tags or None, " ".join(found.keys), properties)
 
 
 def say_body(body: bytes, *, bytes_max: int | None = None) -> str:

@@ -82,35 +82,6 @@ def test_lines_of_standard_input_are_messages(up: Up) -> None:
     assert sorted(bodies(up.run_json("tail", "lines"))) == ["four", "one", "two"]
 
 
-def test_messages_as_json_are_sent_again(up: Up) -> None:
-    """The output of one command is the input of another: body, tags, keys and properties are the same."""
-    home, names = up.directory, ("-n", up.address)
-    sent = run_eruca("send", "originals", "one", "-t", "a", "-k", "k1 k2", "--property", "who=me", *names, cwd=home)
-    assert sent.returncode == 0, sent.stderr
-    (first,) = [
-        json.loads(line)
-        for line in run_eruca("tail", "originals", "-o", "json", *names, cwd=home).stdout.split("\n")
-        if line
-    ]
-    packed = json.dumps({"body": None, "body_base64": "AP8=", "ids": "of others"})
-    again = run_eruca("send", "copies", "--json", *names, cwd=home, stdin=f"{json.dumps(first)}\n{packed}\n")
-    assert again.returncode == 0, again.stderr
-    told = run_eruca("tail", "copies", "-o", "json", *names, cwd=home).stdout.splitlines()
-    copy, other = sorted(map(json.loads, told), key=lambda row: row["body"] is None)
-    for name in ("body", "tags", "keys"):
-        assert copy[name] == first[name]
-    assert copy["properties"]["who"] == "me" and copy["message_id"] != first["message_id"]
-    assert (other["body"], other["body_base64"], other["keys"]) == (None, "AP8=", [])
-    for line, says in (
-        ("{", "not a message as JSON"),
-        ('{"keys": "k"}', "Expected `array`"),
-        ('{"body_is_packed": true}', "compressed"),
-    ):
-        refused = run_eruca("send", "copies", "--json", *names, cwd=home, stdin=line)
-        assert refused.returncode == 1 and says in refused.stderr
-    assert run_eruca("send", "copies", "body", "--json", *names, cwd=home).returncode == 2
-
-
 def test_tags_and_places_to_begin(up: Up) -> None:
     up.run_json("send", "tagged", "1", "--tags", "a", "--shard", "s")
     up.run_json("send", "tagged", "2", "--tags", "b", "--shard", "s")
