@@ -19,6 +19,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from tests.authority import Authority
+from tests.interop.javapeer import find_ports
 
 SECRET: Final = "for this channel only"
 MAIL_USER: Final = "console"
@@ -81,10 +82,12 @@ class Post:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pair.certificate, pair.key)
         self.mails: list[EmailMessage] = []
+        #: Where it listens.
+        self.port = find_ports()
         self._controller = Controller(
             self,
             hostname="127.0.0.1",
-            port=0,
+            port=self.port,
             tls_context=context,
             require_starttls=True,
             auth_required=True,
@@ -93,15 +96,10 @@ class Post:
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         """Keep a mail."""
-        found = message_from_bytes(bytes(envelope.content or b""), policy=policy.default)
+        found = message_from_bytes(_read(envelope.content), policy=policy.default)
         assert isinstance(found, EmailMessage)
         self.mails.append(found)
         return "250 taken"
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return int(self._controller.server.sockets[0].getsockname()[1])
 
     def list_subjects(self) -> list[str]:
         """The subjects of all mails."""
@@ -114,6 +112,11 @@ class Post:
     def stop(self) -> None:
         """End."""
         self._controller.stop()
+
+
+def _read(content: str | bytes | None) -> bytes:
+    assert isinstance(content, bytes)
+    return content
 
 
 def _check(server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
