@@ -16,6 +16,7 @@ from tests.clients.stage import (
     create_topic,
     fetch_topic,
     find_broker,
+    is_eruca,
     list_numbers,
     make_consumer,
     poll,
@@ -198,10 +199,14 @@ async def case_what_was_not_acknowledged_comes_again(nameserver: str, topic: str
         messages = await read_messages(consumer, 5, ack=False)
         for message in messages[:2]:
             await message.ack()
-        # One that is done behind one that is not does not count: there is one offset.
         await messages[4].ack()
+        # One that is done behind one that is not: Java's broker has one offset and cannot tell.
+        again = [b"2", b"3"] if await is_eruca(consumer) else [b"2", b"3", b"4"]
+    async with Producer(nameserver, group=group) as producer:
+        await producer.send(topic, b"next")
     async with make_consumer(nameserver, group, topic) as consumer:
-        assert [message.body for message in await read_messages(consumer, 3)] == [b"2", b"3", b"4"]
+        found = await read_messages(consumer, len(again) + 1)
+        assert [message.body for message in found] == [*again, b"next"]
 
 
 async def case_commit_puts_offsets_on_the_broker(nameserver: str, topic: str, group: str) -> None:

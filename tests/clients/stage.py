@@ -225,6 +225,12 @@ async def ask_broker(session: Session, code: RequestCode, header: Header | None 
     return (await session.calls.ask(address, command, 10_000))[1]
 
 
+async def is_eruca(client: Producer | Consumer) -> bool:
+    """Whether the broker is an Eruca, which keeps some things that Java's does not."""
+    options = await ask_broker(find_session(client), RequestCode.GET_BROKER_CONFIG)
+    return "deleteOnlyArchived" in options
+
+
 async def create_topic(client: Producer | Consumer, topic: str, queues: int = 4, *, perm: int = READ | WRITE) -> None:
     """Create or change a topic; its route is known to the client afterwards."""
     header = CreateTopicHeader(

@@ -333,3 +333,64 @@ WEB_HEAD_SECONDS_MAX = 5.0
 WEB_ANSWER_SECONDS_MAX = 30.0
 # Open connections: a few Prometheus servers and probes, each of which asks once in some seconds.
 WEB_CONNECTIONS_MAX = 32
+
+# --- who may do what in the console -------------------------------------------------------------------------------
+# Users, and prefixes with a role of their own for each: a page lists them all.
+CONSOLE_USERS_MAX = 10_000
+CONSOLE_USER_CHARS_MAX = 128
+CONSOLE_GRANTS_MAX = 100
+# Passwords: the shortest that a throttled log-in protects, and the longest that is hashed.
+CONSOLE_PASSWORD_CHARS_MIN = 12
+CONSOLE_PASSWORD_CHARS_MAX = 1024
+# Passwords hashed at the same moment, 32 MiB and 60 ms of a core each, and log-ins that wait for it.
+CONSOLE_HASHES_MAX = 2
+CONSOLE_LOGINS_WAITING_MAX = 32
+# Sessions of one user; the oldest ends when there is one more.
+CONSOLE_SESSIONS_MAX = 20
+# Addresses and users whose failed log-ins are remembered, 200 bytes each; the one idle for longest is forgotten.
+CONSOLE_FAILURES_MAX = 20_000
+# Log-ins through OpenID Connect under way: each lasts as long as the user needs at the provider.
+CONSOLE_OIDC_LOGINS_MAX = 1000
+# Bytes of one answer of a provider of OpenID Connect: its keys are the longest, some KiB.
+CONSOLE_OIDC_BYTES_MAX = 512 * 1024
+# Rows of the audit log, and characters of what was before and after a change. Older rows make room.
+CONSOLE_AUDIT_ROWS_MAX = 1_000_000
+CONSOLE_AUDIT_TEXT_MAX = 16_384
+# Rules for fields to mask.
+CONSOLE_MASKS_MAX = 200
+# Open connections of browsers, which have six each, and how long a form may take to arrive.
+CONSOLE_CONNECTIONS_MAX = 500
+CONSOLE_FORM_SECONDS_MAX = 60.0
+
+# --- messages in the console --------------------------------------------------------------------------------------
+# Characters of a filter expression, how deep its conditions nest (each level is a call), and of a pattern of LIKE: a
+# search in the longest text takes some milliseconds.
+CONSOLE_FILTER_CHARS_MAX = 2000
+CONSOLE_FILTER_DEPTH_MAX = 50
+CONSOLE_PATTERN_CHARS_MAX = 200
+# One step of a search: messages and bytes that are read, and the time. A page shows the progress after each step and
+# asks for the next one, up to this many.
+CONSOLE_SCAN_MESSAGES_MAX = 5000
+CONSOLE_SCAN_BYTES_MAX = 32 * 1024 * 1024
+CONSOLE_SCAN_SECONDS_MAX = 2.0
+CONSOLE_SCAN_STEPS_MAX = 20
+# Messages that one page of a search shows.
+CONSOLE_FOUND_MAX = 100
+# Searches that run at the same time for all users.
+CONSOLE_SCANS_MAX = 8
+# Messages a second that a live tail sends to a page; further ones are counted, not shown.
+CONSOLE_TAIL_RATE_MAX = 50
+# Bytes of a body that a page shows and that a filter looks into. The whole body can be downloaded.
+CONSOLE_BODY_BYTES_MAX = 256 * 1024
+# An imported file, its lines, and the dead letters that one action sends again. Files wait in memory to be confirmed.
+CONSOLE_IMPORT_BYTES_MAX = 1024 * 1024
+CONSOLE_IMPORT_LINES_MAX = 1000
+CONSOLE_LETTERS_MAX = 1000
+# Saved filters of one user, and the characters of a name.
+CONSOLE_SAVED_FILTERS_MAX = 100
+CONSOLE_FILTER_NAME_CHARS_MAX = 60
+
+# --- importing messages from a file -------------------------------------------------------------------------------
+# Bytes and messages of one file for `eruca message import`: both are in memory at once.
+IMPORT_BYTES_MAX = 256 * 1024 * 1024
+IMPORT_LINES_MAX = 100_000
