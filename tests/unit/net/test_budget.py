@@ -9,6 +9,7 @@ import pytest
 
 from eruca._net.budget import PROCESS, Account, Budget
 from eruca._net.handlers import refuse_unknown
+from eruca._net.heap import find_trim
 from eruca._net.link import Answer, Link
 from eruca._observe.metrics import SERVER
 from eruca._wire.codes import ResponseCode
@@ -131,6 +132,19 @@ async def test_a_crowd_that_keeps_little_each_goes_before_one_that_keeps_more() 
     assert not at_good.aborted
     assert sum(transport.aborted for transport in crowd) > 30
     assert account.total <= 1000
+
+
+async def test_memory_comes_back_when_a_crowd_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of connections which held nothing."""
+    monkeypatch.setattr("eruca._net.budget._COUNT_SECONDS", 0.0)
+    budget = Budget(1000 * MIB)
+    links = [make_holder(budget, "10.0.0.1", None, 0)[0] for _ in range(3000)]
+    await budget.scan()
+    assert budget._heap.count == 0
+    for link in links[100:]:
+        budget.leave(link)
+    await budget.scan()
+    assert budget._heap.count == (find_trim() is not None)
 
 
 async def test_what_is_kept_is_weighed_and_the_largest_goes() -> None:
