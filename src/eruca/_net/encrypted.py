@@ -106,9 +106,11 @@ class TlsLayer(asyncio.Protocol):
         failure = self._failure or exc
         if not self.is_open.done():
             self.is_open.set_exception(failure or ConnectionResetError("it hung up"))
+        # It refers to us: without this, both would wait for the garbage collector, and with them what OpenSSL has.
+        protocol, self.protocol = self.protocol, asyncio.Protocol()
         if self._has_protocol:
             self._has_protocol = False
-            self.protocol.connection_lost(failure)
+            protocol.connection_lost(failure)
 
     def pause_writing(self) -> None:
         """The peer reads too slowly."""

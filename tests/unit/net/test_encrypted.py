@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
+import weakref
 from contextlib import suppress
 
 from eruca._ground.limits import TLS_PIECE_BYTES
@@ -186,6 +188,19 @@ async def test_openssl_keeps_no_buffer_of_the_size_of_a_response(
     wired.layer._outgoing = Watched()  # type: ignore[assignment]
     wired.transport.write(bytes(8 * MIB))
     assert 0 < max(reads) < 2 * TLS_PIECE_BYTES
+
+
+async def test_what_openssl_has_is_freed_at_once(options: dict[str, str], trusting: ssl.SSLContext) -> None:
+    """A crowd that leaves must not wait for the garbage collector."""
+    wired = Wired(options, trusting)
+    watched = weakref.ref(wired.layer)
+    wired.layer.connection_lost(None)
+    gc.disable()
+    try:
+        del wired
+        assert watched() is None
+    finally:
+        gc.enable()
 
 
 async def test_bytes_that_are_not_tls_end_the_connection(options: dict[str, str], trusting: ssl.SSLContext) -> None:
