@@ -203,6 +203,8 @@ class Link(asyncio.Protocol):
         self.outbox.clear()
         self._backlog.clear()
         self._frames = FrameBuffer()
+        # It has buffers of TLS, which must not wait for the garbage collector.
+        self._transport = None
         self._owner.on_close(self)
 
     def _explain_loss(self, exc: Exception | None) -> str:
