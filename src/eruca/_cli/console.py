@@ -193,13 +193,14 @@ def _build(
     meanings = [
         OptionMeaning(
             key=facts.key,
-            doc=facts.no_effect or facts.info.doc,
+            doc=facts.info.doc,
             default=facts.default,
             unit=facts.info.unit,
             values=facts.values,
             mutable=facts.info.mutable,
         )
         for facts in options_of(Role.BROKER).values()
+        if not facts.no_effect
     ]
     return Console(options, clusters, meanings, identity=identity, tls=tls, watching=watching, list_undo=list_undo)
 
