@@ -85,7 +85,7 @@ def read_token(page: str) -> str:
 
 def choose_first_password(console: ConsoleProcess) -> StorageState:
     """Log in as the first administrator and choose a password; returns the cookies of the session for a browser."""
-    with httpx.Client(base_url=console.address) as client:
+    with httpx.Client(base_url=console.address, timeout=PATIENCE_S) as client:
         log_in(client, ADMIN, console.first_password)
         token = read_token(client.get("/password").text)
         fields = {"csrf": token, "old": console.first_password, "new": PASSWORD, "again": PASSWORD}
