@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from PIL import Image
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.console.browsing import CHROMIUM_FLAGS, ConsoleProcess, choose_first_password
 from tests.console.pagelist import list_pages
@@ -78,7 +78,7 @@ async def _take_log_in(browser: Browser, console: ConsoleProcess, folder: Path, 
 async def _save(page: Page, file: Path) -> None:
     """Write a picture with few colours, which is a quarter as large, of at most the height of two screens."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    await page.wait_for_function("!document.querySelector('.htmx-request')")
+    await expect(page.locator(".htmx-request")).to_have_count(0)
     await page.wait_for_timeout(_SETTLED_MS if await page.locator("[data-live]").count() else 100)
     taken = Image.open(io.BytesIO(await page.screenshot(full_page=True)))
     shown = taken.crop((0, 0, taken.width, min(taken.height, _HEIGHT_MAX)))

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, StorageState
+from playwright.sync_api import Page, StorageState, expect
 
 from tests.console.browsing import ConsoleProcess, Visitor
 from tests.console.conftest import Open
@@ -82,7 +82,7 @@ def test_every_page(
         assert answer is not None
         if answer.status != int(_REFUSED.get(name, "200")):
             findings.append(f"{name}: {answer.status}")
-        visitor.page.wait_for_function("!document.querySelector('.htmx-request')")
+        expect(visitor.page.locator(".htmx-request")).to_have_count(0)
         findings += [f"{name}: {finding}" for finding in check_page(visitor.page)]
         if visitor.page.evaluate("document.documentElement.lang") != language:
             findings.append(f"{name}: another language than {language}")
