@@ -32,6 +32,8 @@ TOOLS = {
     "go": Tool("Go", {"go": "golang-go"}),
     "node": Tool("Node and npm", {"node": "nodejs", "npm": "npm"}),
     "etcd": Tool("etcd", {"etcd": "etcd-server"}),
+    "containers": Tool("Buildah, Podman", {"buildah": "buildah", "podman": "podman", "mmdebstrap": "mmdebstrap"}),
+    "systemd": Tool("systemd", {"systemd-analyze": "systemd"}),
     "prometheus": Tool("Prometheus", {"prometheus": "prometheus", "promtool": "prometheus"}),
 }
 

@@ -144,9 +144,10 @@ class Broker:
     async def start(self) -> None:
         """Open the store, listen, register. A start that fails or is cancelled leaves nothing behind."""
         try:
-            self._pending = "its store is being opened"
-            self.standing = Standing(self.options)
+            self._pending = "the address of brokerIP1 is being looked up"
+            self.standing = Standing(self.options, await find_ip(self.options.host))
             self.standing.listen(self.options.port)
+            self._pending = "its store is being opened"
             # A misconfiguration is reported before anything else is started.
             self._endings.append(self._tls.stop)
             await self._tls.start()
