@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import yaml
 
-from tests.patience import PATIENCE_S
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 from tests.shipping.programs import HELM, build_program
 
 CHART: Final = REPOSITORY / "deploy" / "helm" / "eruca"

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.needs import expect_need
-from tests.patience import PATIENCE_S
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 from tests.shipping.programs import find_cache
 
 BASE: Final = "localhost/debian-with-nothing"
@@ -111,5 +111,6 @@ def pass_pip_on(folder: Path) -> dict[str, str]:
 
 def remove(folder: Path) -> None:
     """Remove a store: its layers may be mounted."""
-    subprocess.run(["umount", str(folder / "storage" / "overlay")], capture_output=True, check=False, timeout=PATIENCE_S)
+    command = ["umount", str(folder / "storage" / "overlay")]
+    subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S)
     shutil.rmtree(folder, ignore_errors=True)

@@ -8,17 +8,19 @@ import random
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 from eruca import Producer, PullConsumer
+from tests.clients.stage import poll, wait_until
 from tests.figures import note_figures
-from tests.interop.javapeer import find_ports
+from tests.interop.javapeer import find_broker_port, find_ports
 from tests.needs import needs
-from tests.patience import PATIENCE_S
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 from tests.replication.load import TOPIC, Ledger, ProducerLoad, read_number
 from tests.shipping.images import IMAGE, Store, pass_pip_on, remove
 from tools.project import read_version
@@ -96,20 +98,14 @@ async def run_server(store: Store, data: Path, ports: tuple[int, int, int]) -> A
     running = store.run(name, *arguments)
     await asyncio.to_thread(running.__enter__)
     try:
-        await wait_until_ready(metrics)
+        await poll(partial(asyncio.to_thread, is_ready, metrics), bool)
         yield name
     finally:
         await asyncio.to_thread(running.__exit__, None, None, None)
 
 
-async def wait_until_ready(port: int) -> None:
-    """Ask the path that the health check asks."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not await asyncio.to_thread(is_ready, port):
-            await asyncio.sleep(0.1)
-
-
 def is_ready(port: int) -> bool:
+    """Ask the path that the health check asks."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
             return bool(answer.status == 200)
@@ -126,16 +122,13 @@ async def test_it_is_stopped_under_load_and_loses_nothing(store: Store, tmp_path
     # The folders above belong to the user who runs the tests.
     for folder in [tmp_path, *tmp_path.parents][:3]:
         folder.chmod(0o755)
-    listen = find_ports(3)
-    ports = (find_ports(), listen, find_ports())
+    ports = (find_ports(), find_broker_port(), find_ports())
     ledger = Ledger()
     async with run_server(store, data, ports) as name:
         await asyncio.to_thread(store.podman, "healthcheck", "run", name)
         async with Producer(f"127.0.0.1:{ports[0]}", group="feeder", timeout=1, retries=0) as producer:
             sending = ProducerLoad(producer, ledger)
-            async with asyncio.timeout(PATIENCE_S):
-                while ledger.acknowledged < BEFORE_STOP:
-                    await asyncio.sleep(0.01)
+            await wait_until(lambda: ledger.acknowledged >= BEFORE_STOP, "much is acknowledged", PATIENCE_S)
             await asyncio.to_thread(store.podman, "stop", "--time=120", name)
             await sending.stop()
         state = await asyncio.to_thread(store.read_state, name)

@@ -24,7 +24,7 @@ import yaml
 
 from eruca import ClientOptions, Consumer, Message, Producer
 from eruca.admin import Admin
-from tests.clients.stage import wait_until
+from tests.clients.stage import poll, wait_until
 from tests.figures import note_figures
 from tests.needs import needs
 from tests.patience import PATIENCE_S
@@ -48,7 +48,8 @@ class Container:
         self.home = home
         self.address = replaced[pod.host]
         self.log = home / "log"
-        self._replaced = {**replaced, "0.0.0.0": self.address, "/data": str(home / "data"), "/etc/eruca": str(home / "etc")}
+        folders = {"/data": str(home / "data"), "/etc/eruca": str(home / "etc")}
+        self._replaced = {**replaced, "0.0.0.0": self.address, **folders}
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -85,8 +86,9 @@ class Container:
 
     def _probe(self) -> bool:
         path = self.pod.container["readinessProbe"]["httpGet"]["path"]
+        port = self.pod.environment["ERUCA_METRICS_PORT"]
         try:
-            with urlopen(f"http://{self.address}:{self.pod.environment['ERUCA_METRICS_PORT']}{path}", timeout=5) as answer:
+            with urlopen(f"http://{self.address}:{port}{path}", timeout=5) as answer:
                 return bool(answer.status == 200)
         except (URLError, TimeoutError, ConnectionError):
             return False
@@ -94,9 +96,7 @@ class Container:
     async def wait_until_ready(self) -> float:
         """Wait for it; returns how long it took."""
         began = time.monotonic()
-        async with asyncio.timeout(PATIENCE_S):
-            while not await self.is_ready():
-                await asyncio.sleep(0.05)
+        await poll(self.is_ready, bool)
         return time.monotonic() - began
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
@@ -189,7 +189,8 @@ async def test_a_rolling_restart_under_load_loses_nothing(tmp_path: Path) -> Non
     comparisons = [compare_logs(master.store, each.store) for each in members]
     assert [each.describe() for each in comparisons if not each.is_same] == []
     note_figures(
-        f"rolling restart of 3 members and 2 name servers: {ledger.summarise()}; 0 lost; consumers got {len(consumed):,},"
+        f"rolling restart of 3 members and 2 name servers: {ledger.summarise()}; 0 lost;"
+        f" consumers got {len(consumed):,},"
         f" {consumed.total() - len(consumed):,} more than once; longest pause of producers {max(pauses):.1f} s;"
         f" stops up to {max(stops):.1f} s, ready after up to {max(starts):.1f} s"
     )

@@ -12,8 +12,8 @@ import pytest
 
 from eruca._cli.optionlist import Role, options_of
 from tests.needs import needs
-from tests.patience import PATIENCE_S
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 from tests.torture.killedbroker import make_environment
 
 UNITS = sorted((REPOSITORY / "deploy" / "systemd").glob("*.service"))

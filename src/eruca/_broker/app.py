@@ -62,6 +62,7 @@ from eruca._broker.transactions.decisions import Decisions
 from eruca._broker.transactions.handlers import TransactionHandlers
 from eruca._ground.clock import Clock, SystemClock
 from eruca._ground.config import StoreOptions
+from eruca._net.addresses import find_ip
 from eruca._net.caller import Caller
 from eruca._net.etcd import EtcdClient
 from eruca._net.handlers import Handlers, HandlerTable

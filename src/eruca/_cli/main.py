@@ -140,7 +140,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, is_asked: boo
     epilog='Tab completion: eval "$(_ERUCA_COMPLETE=bash_source eruca)" (or zsh_source, fish_source).',
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version and exit."
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
 )
 @click.option("-v", "--verbose", count=True, help="Log more to stderr; twice for everything.")
 @click.pass_context

@@ -58,7 +58,8 @@ async def find_ip(host: str, patience_s: float = NAME_S) -> str:
                 ) from error
             await asyncio.sleep(_NAME_PAUSES.after(tries))
         else:
-            return str(found[0][4][0])
+            # As Java does: the IPv4 address, if there is one.
+            return str(min(found, key=lambda each: each[0] is not socket.AF_INET)[4][0])
     raise AssertionError("the loop ends with a result or an error")
 
 
