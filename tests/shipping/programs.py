@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import kubernetes_validate
 import yaml
@@ -46,14 +47,29 @@ def fetch_module(module: str) -> Path:
     return Path(json.loads(said)["Dir"])
 
 
-def find_kubernetes_schemas() -> Path:
-    """The schemas of Kubernetes, a folder for each version."""
-    return Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
+# A folder for each version of Kubernetes.
+_SCHEMAS: Final = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
+
+
+def write_kubernetes_schemas(folder: Path, version: str, manifests: Iterable[Mapping[str, Any]]) -> Path:
+    """Write the schemas of some manifests as kubeconform reads them, each complete in itself; returns the folder."""
+    source = _SCHEMAS / f"v{version}-local-strict"
+    shared = json.loads((source / "_definitions.json").read_text(encoding="utf-8"))["$defs"]
+    folder.mkdir(parents=True)
+    for manifest in manifests:
+        group, _, number = manifest["apiVersion"].rpartition("/")
+        parts = [manifest["kind"].lower(), *([group.partition(".")[0]] if group else []), number]
+        name = f"{'-'.join(parts)}.json"
+        if (source / name).exists():
+            text = (source / name).read_text(encoding="utf-8").replace("/api/_definitions.json#", "#")
+            schema = {key: value for key, value in json.loads(text).items() if key != "$id"}
+            (folder / name).write_text(json.dumps({**schema, "$defs": shared}), encoding="utf-8")
+    return folder
 
 
 def list_kubernetes_versions(oldest: tuple[int, int]) -> list[str]:
     """The versions of Kubernetes that have schemas, from one on."""
-    names = [path.name.removesuffix("-local").removeprefix("v") for path in find_kubernetes_schemas().glob("v*-local")]
+    names = [path.name.removesuffix("-local").removeprefix("v") for path in _SCHEMAS.glob("v*-local")]
     numbers = sorted(tuple(map(int, name.split("."))) for name in names)
     return [".".join(map(str, number)) for number in numbers if number[:2] >= oldest]
 

@@ -14,12 +14,12 @@ from eruca._cli.optionlist import Role, options_of
 from tests.figures import note_figures
 from tests.needs import needs
 from tests.patience import PATIENCE_S
-from tests.shipping.charts import CHART, VALUES, find, list_pods, load, render, run_helm, write_manifests
+from tests.shipping.charts import CHART, VALUES, Manifest, find, list_pods, load, render, run_helm, write_manifests
 from tests.shipping.programs import (
     KUBECONFORM,
     build_program,
-    find_kubernetes_schemas,
     list_kubernetes_versions,
+    write_kubernetes_schemas,
     write_monitor_schema,
 )
 from tools.project import read_version
@@ -67,31 +67,34 @@ def test_helm_finds_nothing_wrong(name: str) -> None:
 @needs("go")
 @pytest.mark.parametrize("name", VALUES)
 def test_kubernetes_would_accept_it(name: str, tmp_path: Path) -> None:
-    manifests = write_manifests(tmp_path, render(*VALUES[name]))
-    monitor = write_monitor_schema(tmp_path / "schemas")
+    text = render(*VALUES[name])
+    manifests = load(text)
+    path = write_manifests(tmp_path, text)
+    monitor = write_monitor_schema(tmp_path / "monitor")
     versions = list_kubernetes_versions(OLDEST)
-    count = len(load(manifests.read_text()))
-    schemas = find_kubernetes_schemas()
     for version in versions:
-        done = subprocess.run(
-            [
-                *(str(build_program(KUBECONFORM)), "-strict", "-summary", "-output", "json"),
-                *("-kubernetes-version", version),
-                *(
-                    "-schema-location",
-                    f"{schemas}/v{version}-local-strict/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json",
-                ),
-                *("-schema-location", f"{monitor}/{{{{.ResourceKind}}}}_{{{{.ResourceAPIVersion}}}}.json"),
-                str(manifests),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        schemas = write_kubernetes_schemas(tmp_path / version, version, manifests)
+        done = run_kubeconform(path, version, schemas, monitor)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert json.loads(done.stdout)["summary"] == {"valid": count, "invalid": 0, "errors": 0, "skipped": 0}
-    note_figures(f"kubeconform, values {name}: {count} resources valid for Kubernetes {versions[0]} to {versions[-1]}")
+        expected = {"valid": len(manifests), "invalid": 0, "errors": 0, "skipped": 0}
+        assert json.loads(done.stdout)["summary"] == expected
+    wrong = write_manifests(tmp_path, text.replace("serviceName:", "servceName:").replace("endpoints:", "endponts:"))
+    done = run_kubeconform(wrong, versions[-1], schemas, monitor)
+    kinds = {row["kind"] for row in json.loads(done.stdout)["resources"] if row["status"] == "statusInvalid"}
+    assert kinds == {"StatefulSet", *({"ServiceMonitor"} if name == "all" else set())}
+    note_figures(f"kubeconform, values {name}: {len(manifests)} valid for Kubernetes {versions[0]} to {versions[-1]}")
+
+
+def run_kubeconform(manifests: Path, version: str, *folders: Path) -> subprocess.CompletedProcess[str]:
+    """Check manifests with the schemas of folders, of Kubernetes and of others."""
+    kubernetes, others = folders
+    command = [
+        *(str(build_program(KUBECONFORM)), "-strict", "-summary", "-output", "json", "-kubernetes-version", version),
+        *("-schema-location", f"{kubernetes}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"),
+        *("-schema-location", f"{others}/{{{{.ResourceKind}}}}_{{{{.ResourceAPIVersion}}}}.json"),
+        str(manifests),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.whole
@@ -111,7 +114,7 @@ def test_kubernetes_would_accept_it(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_values_that_are_wrong_are_refused(setting: str, said: str) -> None:
-    done = run_helm("template", "shop", str(CHART), "--set", setting)
+    done = run_helm("template", "shop", str(CHART), "--kube-version=1.34.0", "--set", setting)
     assert done.returncode != 0
     assert said in done.stderr
 
@@ -133,14 +136,14 @@ def test_servers_know_every_option_of_the_chart(name: str) -> None:
         assert pods
 
 
-def _fill_secrets(manifests: list[dict[str, object]]) -> list[dict[str, object]]:
+def _fill_secrets(manifests: list[Manifest]) -> list[Manifest]:
     """Add the secrets that operators bring."""
     keys = ("plain_acl.yml", "brokerAccessKey", "brokerSecretKey", "metricsToken", "user", "password")
     text = dict.fromkeys(keys, "x")
-    return [
-        *manifests,
-        *({"kind": "Secret", "metadata": {"name": n}, "stringData": text} for n in ("mine", "etcd-login")),
+    given: list[Manifest] = [
+        {"kind": "Secret", "metadata": {"name": name}, "stringData": text} for name in ("mine", "etcd-login")
     ]
+    return [*manifests, *given]
 
 
 @pytest.mark.whole
