@@ -96,7 +96,7 @@ def write_all(nameserver: str) -> None:
                 break
     _bury(nameserver)
     with Producer(nameserver, group="shop") as producer:
-        producer.send(PENDING, b"in 39 days", delay=timedelta(days=39), keys=["pending-1"])
+        producer.send(PENDING, b"in 39 days", timer=timedelta(days=39), keys=["pending-1"])
     with TransactionalProducer(nameserver, group="undecided", check=_stay_undecided) as producer:
         producer.send_transaction(PENDING, b"half", local=_stay_undecided, keys=["half-1"])
 

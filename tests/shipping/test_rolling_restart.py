@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -74,14 +75,18 @@ class Container:
         """Start it as the image does."""
         command = [sys.executable, "-m", "eruca", *map(self._replace, self.pod.arguments)]
         variables = {name: self._replace(text) for name, text in self.pod.environment.items()}
-        with self.log.open("ab") as log:
+        with await asyncio.to_thread(self.log.open, "ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=log, stderr=log, env={**make_environment(), **variables}, cwd=self.home
             )
 
+    async def read_log(self) -> str:
+        """The end of its log."""
+        return (await asyncio.to_thread(self.log.read_text))[-3000:]
+
     async def is_ready(self) -> bool:
         """What the readiness probe finds."""
-        assert self._process is not None and self._process.returncode is None, self.log.read_text()[-3000:]
+        assert self._process is not None and self._process.returncode is None, await self.read_log()
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> bool:
@@ -108,7 +113,7 @@ class Container:
         process.send_signal(number)
         async with asyncio.timeout(GRACE_S):
             status = await process.wait()
-        assert status == (0 if number is signal.SIGTERM else -number), self.log.read_text()[-3000:]
+        assert status == (0 if number is signal.SIGTERM else -number), await self.read_log()
         return time.monotonic() - began
 
 
@@ -122,12 +127,17 @@ async def run_pods(folder: Path, manifests: Sequence[Manifest], etcd: str) -> As
     containers = [Container(pod, folder / pod.name, replaced) for pod in pods]
     async with AsyncExitStack() as stack:
         for container in containers:
-            container.prepare()
+            await asyncio.to_thread(container.prepare)
             await container.start()
             stack.push_async_callback(container.stop, signal.SIGKILL)
         for container in containers:
             await container.wait_until_ready()
         yield containers
+
+
+def list_tails(members: Sequence[Container]) -> set[int]:
+    """Where the logs of members end."""
+    return {find_tail(each.store) for each in members}
 
 
 @pytest.mark.whole
@@ -181,12 +191,13 @@ async def test_a_rolling_restart_under_load_loses_nothing(tmp_path: Path) -> Non
         async with Admin(names, client) as admin:
             states = {each: await admin.cluster.state(f"{each.address}:10911") for each in members}
         (master,) = [each for each, state in states.items() if state.role == "MASTER"]
-        await wait_until(lambda: len({find_tail(each.store) for each in members}) == 1, "one log", PATIENCE_S)
+        await poll(partial(asyncio.to_thread, list_tails, members), lambda tails: len(tails) == 1)
         # Slaves first: a master that stops would be replaced.
         for member in sorted(members, key=lambda each: each is master):
             await member.stop()
-    assert ledger.list_faults(list(read_log(master.store))) == []
-    comparisons = [compare_logs(master.store, each.store) for each in members]
+    records = await asyncio.to_thread(lambda: list(read_log(master.store)))
+    assert ledger.list_faults(records) == []
+    comparisons = [await asyncio.to_thread(compare_logs, master.store, each.store) for each in members]
     assert [each.describe() for each in comparisons if not each.is_same] == []
     note_figures(
         f"rolling restart of 3 members and 2 name servers: {ledger.summarise()}; 0 lost;"
