@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,19 +31,21 @@ class Installed:
     def python(self) -> Path:
         return self.folder / "bin" / "python"
 
-    def make_environment(self, **more: str) -> dict[str, str]:
+    def make_environment(self) -> dict[str, str]:
         """The variables of a process in it: nothing of the checkout, and nothing of ours."""
         left_out = ("ERUCA_", "NAMESRV", "PYTHON", "VIRTUAL_ENV", "SPARK_", "PYSPARK_")
         kept = {name: text for name, text in os.environ.items() if not name.startswith(left_out)}
-        return {**kept, "PATH": self.path, "HOME": str(self.home), **more}
+        return {**kept, "PATH": self.path, "HOME": str(self.home)}
 
-    def run(self, *command: str, seconds: float = PATIENCE_S, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, seconds: float = PATIENCE_S, variables: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command of the environment in its folder; it has to succeed."""
         program = self.folder / "bin" / command[0]
         done = subprocess.run(
             [str(program), *command[1:]],
             cwd=self.home,
-            env=self.make_environment(**more),
+            env={**self.make_environment(), **(variables or {})},
             capture_output=True,
             text=True,
             timeout=seconds,

@@ -73,11 +73,11 @@ def nameserver(installed: Installed, tmp_path: Path) -> Iterator[str]:
         yield facts["nameserver"]
 
 
-def run_block(installed: Installed, block: Block, nameserver: str, **more: str) -> None:
+def run_block(installed: Installed, block: Block, nameserver: str) -> None:
     """Run a program of the README as it is, but for the address; it prints what the page says."""
     program = installed.home / "program.py"
     program.write_text(block.text.replace(NAMESERVER, nameserver))
-    said = installed.run("python", str(program), **more).stdout
+    said = installed.run("python", str(program), variables={"SPARK_LOCAL_IP": "127.0.0.1"}).stdout
     assert said.splitlines() == list(block.printed), said
 
 
@@ -132,7 +132,7 @@ def test_spark_in_three_lines(compiled_wheel: Path, tmp_path: Path) -> None:
     with run_up(tmp_path / "data", [str(installed.folder / "bin" / "eruca")], installed.make_environment()) as facts:
         installed.run("eruca", "send", "orders", "melon {n}", "--count=7", "-n", facts["nameserver"])
         block = Block(three.line, three.text, endless=False, printed=("7",))
-        run_block(installed, block, facts["nameserver"], SPARK_LOCAL_IP="127.0.0.1")
+        run_block(installed, block, facts["nameserver"])
 
 
 def find_programs(page: Path) -> list[Block]:
