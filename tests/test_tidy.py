@@ -103,7 +103,12 @@ AWKWARD = (
     r"\bby themselves\b",
     r"\bthe longer the more\b",
     r"\bwhere other machines reach\b",
-    r"\bso many milliseconds\b",
+    r"\bso many (milliseconds|seconds|minutes|rounds)\b",
+    r"\bfor so long\b",
+    r"\bagain and again\b",
+    r"\bgo(es)? on\b(?! to\b)",
+    r"\ba time of (its|their) own\b",
+    r"\b(commits|ends|stops|starts|creates) by itself\b",
     r"\b(it|this|that|which|none|0) is no (?!longer\b|more\b)",
     r"\bis for the caller to\b",
     r"\blogs? says? so\b",
@@ -171,8 +176,8 @@ def walk_paths(root: Path) -> Iterator[str]:
 
 @cache
 def read_sources() -> tuple[SourceFile, ...]:
-    """All text files of the repository."""
-    paths = (path for path in list_paths() if Path(path).suffix in TEXT_SUFFIXES)
+    """All text files of the repository, without those of others, which stay as they were published."""
+    paths = (path for path in list_paths() if Path(path).suffix in TEXT_SUFFIXES and not path.endswith(".min.js"))
     return tuple(SourceFile(path, (REPOSITORY / path).read_text(encoding="utf-8")) for path in paths)
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eruca import ClientOptions, Consumer, Flow, Message, MessageQueue, Outcome, Producer, Rebalance
+from eruca import ClientOptions, Consumer, Flow, Message, MessageQueue, Outcome, Producer, Rebalance, RetryLater
 from eruca.errors import ClientClosed, ConfigError, InvalidName, RequestRefused
 from tests.clients.stage import (
     PATIENCE_SECONDS,
@@ -544,9 +544,7 @@ async def case_only_what_was_not_acknowledged_comes_again(nameserver: str, topic
             for message in messages:
                 if int(message.body) % 2:
                     await message.ack()
-                else:
-                    message.retry_level = 1
-            raise ValueError("as wanted")
+            raise RetryLater("as wanted", delay_level=1)
 
     async with consumer:
         await wait_until(lambda: len(seen) >= 9, "three of them again")

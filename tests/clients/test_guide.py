@@ -7,10 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from eruca import ClientOptions, Consumer, Flow, Offsets, Producer, Rebalance, Retry
 from tests.clients.guidepage import Block, read_blocks
 from tests.interop.brokers import Cluster
 from tests.paths import REPOSITORY
@@ -84,6 +87,25 @@ def test_the_blocks_of_a_translation_are_those_of_the_page(page: Path) -> None:
     assert _count_sections(translation) == _count_sections(page) > 0
 
 
+# The Chinese comparison has a paragraph for each task where the English one has a table, and says so.
+@pytest.mark.parametrize(
+    "page", [page for page in TRANSLATIONS if page.name not in {"README.md", "comparison.md"}], ids=str
+)
+def test_a_translation_has_the_tables_and_lists_of_the_page(page: Path) -> None:
+    assert _list_shapes(TRANSLATIONS[page]) == _list_shapes(page)
+
+
+def _list_shapes(page: Path) -> list[tuple[str, int]]:
+    """The tables and lists of a page, in order, with the number of their rows or entries."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    shapes: list[tuple[str, int]] = []
+    for block in re.split(r"\n{2,}", text):
+        rows = len(re.findall(r"^\|", block, re.MULTILINE))
+        entries = len(re.findall(r"^(?:- |\d+\. )", block, re.MULTILINE))
+        shapes += [(kind, count) for kind, count in (("table", rows), ("list", entries)) if count]
+    return shapes
+
+
 def _count_sections(page: Path) -> int:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     return len(re.findall(r"^## ", text, re.MULTILINE))
@@ -100,3 +122,89 @@ def test_everything_public_is_in_the_guide() -> None:
 
     text = GUIDE.read_text(encoding="utf-8")
     assert [name for name in eruca.__all__ if name not in text and name != "__version__"] == []
+
+
+def test_every_attribute_of_what_is_public_is_in_a_guide() -> None:
+    import eruca
+
+    words = set(re.findall(r"\w+", "".join(page.read_text(encoding="utf-8") for page in GUIDE.parent.glob("*.md"))))
+    kinds = [kind for name in eruca.__all__ if isinstance(kind := getattr(eruca, name), type)]
+    names = {name for kind in kinds if not issubclass(kind, Exception) for name in dir(kind)}
+    assert {"ack", "send_soon", "cached_max"} <= names
+    assert sorted(name for name in names - words if not name.startswith("_")) == []
+
+
+# The tables of options: how a header names what has them, on both pages.
+OPTION_TABLES: dict[str, tuple[Callable[..., object], ...]] = {
+    "`ClientOptions`": (ClientOptions,),
+    "`Producer`": (Producer,),
+    "`send`": (Producer.send,),
+    "`handler(": (Consumer.handler,),
+    "`Consumer`": (Consumer,),
+    "group": (Flow, Retry, Rebalance, Offsets),
+}
+_HEADER = re.compile(
+    r"^\| (?:option of |argument of )?(`(?:ClientOptions|Producer|send|Consumer)`|`handler\(|group|组) ?"
+)
+# What every client has, and the arguments that are always passed.
+_NOT_OPTIONS = {"self", "nameservers", "options", "topic", "body"}
+_NUMBER = re.compile(r"\d[\d,.]*")
+
+
+def read_option_tables(page: Path) -> dict[str, list[tuple[str, str]]]:
+    """The options and what is said of their defaults, by table; `Flow.batch` where a table has several classes."""
+    tables: dict[str, list[tuple[str, str]]] = {}
+    name = owner = ""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if found := _HEADER.match(line):
+            name, owner = found[1].replace("组", "group"), ""
+        elif not line.startswith("|"):
+            name = ""
+        elif name and not line.startswith("| ---"):
+            cells = [cell.strip(" |") for cell in line.split(" |")]
+            if name == "group":
+                owner = cells.pop(0).strip("`") or owner
+            options = [f"{owner}.{word}".lstrip(".") for word in re.findall(r"`(\w+)`", cells[0])]
+            # Defaults that need more words follow a semicolon; the table of `send` has none.
+            said = "" if name == "`send`" else re.split("[;\uff1b]", cells[1])[0]
+            each = re.split(", |、", said)
+            tables.setdefault(name, []).extend(
+                zip(options, each if len(each) == len(options) else [said] * len(options), strict=True)
+            )
+    return tables
+
+
+def list_options(table: str) -> dict[str, object]:
+    """The options that a table should have, with their defaults."""
+    return {
+        f"{function.__name__}.{name}" if table == "group" else name: each.default
+        for function in OPTION_TABLES[table]
+        for name, each in signature(function).parameters.items()
+        if table == "`ClientOptions`" or name not in _NOT_OPTIONS
+    }
+
+
+def say_default(value: object) -> set[str]:
+    """How a table may say a default; empty if it may say anything."""
+    if isinstance(value, bool):
+        return {"yes" if value else "no"}
+    if isinstance(value, int | float):
+        return {f"{value:g}", f"{value}", f"{value:,}", f"{value:g} s", f"{value / 60:g} min", f"{value / 2**20:g} MiB"}
+    return {value, f"`{value}`"} if isinstance(value, str) and value else set()
+
+
+@pytest.mark.parametrize("table", OPTION_TABLES)
+def test_the_tables_of_options_have_every_option_and_its_default(table: str) -> None:
+    rows = read_option_tables(GUIDE)[table]
+    options = list_options(table)
+    assert sorted(name for name, _ in rows) == sorted(options)
+    wrong = [(name, said) for name, said in rows if said and said not in (say_default(options[name]) or {said})]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("table", OPTION_TABLES)
+def test_a_translated_table_has_the_same_options_and_numbers(table: str) -> None:
+    def read(page: Path) -> list[tuple[str, list[str]]]:
+        return [(name, _NUMBER.findall(said)) for name, said in read_option_tables(page)[table]]
+
+    assert read(TRANSLATIONS[GUIDE]) == read(GUIDE)

@@ -15,7 +15,7 @@ from eruca import ClientOptions, Consumer, Flow, Message, Offsets, Producer, Pul
 from eruca._client.produce.checks import Decision
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._client.session.calls import has_entry
-from eruca._client.session.routes import make_route
+from eruca._client.session.route import make_route
 from eruca._ground.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
 from eruca._wire.bodies import BrokerData, MessageQueue, QueueData, ResetOffsetBody, TopicRouteData
 from eruca._wire.catalog import build_request

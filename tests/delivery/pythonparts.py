@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eruca import Consumer, Message, Outcome, Producer, PullConsumer, Receipt, Retry, Sql
+from eruca import Consumer, Message, Outcome, Producer, PullConsumer, Receipt, Retry, RetryLater, Sql
 from eruca._client.produce.checks import Decision
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._wire.codes import RequestCode
@@ -131,10 +131,10 @@ async def retries(nameserver: str, name: str, plan: Plan) -> Facts:
     consumer = make_consumer(nameserver, name, retry=Retry(max_deliveries=most + 1))
 
     @consumer.handler(name)
-    async def work(message: Message) -> Outcome | None:
+    async def work(message: Message) -> None:
         seen[_number(message)].append(message)
-        message.retry_level = level
-        return Outcome.LATER if message.delivery <= failures[_number(message)] else None
+        if message.delivery <= failures[_number(message)]:
+            raise RetryLater(delay_level=level)
 
     calls = sum(min(count, most) + 1 for count in failures)
     hopeless = sum(count > most for count in failures)

@@ -103,7 +103,7 @@ class AccessControl:
     async def reload(self) -> None:
         """Read the files if they have changed; the accounts change all at once or, if something is wrong, not at all.
 
-        Raises ConfigError, again and again until the files are right: the caller logs it once.
+        Raises ConfigError on each call until the files are right: the caller logs it once.
         """
         async with self.changing:
             stamp = await asyncio.to_thread(read_stamp, self.file)

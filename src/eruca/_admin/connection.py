@@ -12,7 +12,8 @@ from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.queuereading import QueueReader
 from eruca._client.session.calls import Calls, explain_refusal
 from eruca._client.session.cluster import ask_cluster, describe_clusters
-from eruca._client.session.routes import Route, Routes
+from eruca._client.session.route import Route
+from eruca._client.session.routes import Routes
 from eruca._client.session.session import Session
 from eruca._ground.durations import to_ms
 from eruca._wire.bodies import ClusterInfo, MessageQueue, QueueEntries, TopicList

@@ -43,7 +43,7 @@ class Delayed(msgspec.Struct, frozen=True, kw_only=True):
     # When it is due.
     due_at: datetime | None
     born_at: datetime | None
-    # 1 to 18; 0: it has a time of its own.
+    # 1 to 18; 0: it has an exact time.
     level: int
     tags: str = ""
     keys: list[str] = []
@@ -82,7 +82,7 @@ class DelayedMessages:
     async def list(self, *, topic: str | None = None, broker: str | None = None, limit: int = LIMIT) -> Listed[Delayed]:
         """Return the messages that wait for their time, those that are due first.
 
-        They have a delay level, or a time of their own (`timer`). Of the latter the newest 10,000 are looked through.
+        They have a delay level, or an exact time (`timer`). Of the latter the newest 10,000 are looked through.
         """
         connection = self._connection
         rows = await find_targets(connection, one_or_all(broker))
@@ -99,13 +99,13 @@ class DelayedMessages:
         return Listed(items=[each for _, part in found for each in part[0]], problems=problems)
 
     async def cancel(self, topic: str, message_id: str, *, dry_run: bool = False) -> Cancelled:
-        """Cancel a message with a time of its own. Those of a delay level cannot be cancelled."""
+        """Cancel a message with an exact time. Those of a delay level cannot be cancelled."""
         connection = self._connection
         rows = await find_targets(connection)
         found, problems = await ask_each(rows, lambda row: _find_timer(connection, row, topic, message_id))
         waiting = [(row, each) for row, each in found if each is not None]
         if not waiting:
-            reason = "no message with this id waits for a time of its own"
+            reason = "no message with this id waits for an exact time"
             if problems:
                 reason += f"; {problems[0].where} does not answer: {problems[0].error}"
             return Cancelled(message_id=message_id, topic=topic, outcome="unknown", reason=reason)
@@ -226,7 +226,7 @@ def _describe(record: Record, row: BrokerRow, level: int, due_ms: int) -> Delaye
 async def _list_timers(
     connection: Connection, row: BrokerRow, progress: TimerProgress, topic: str | None
 ) -> tuple[list[Delayed], bool]:
-    """Return the messages that wait for a time of their own, and whether older ones were not looked at."""
+    """Return the messages that wait for an exact time, and whether older ones were not looked at."""
     queue = MessageQueue("", 0, TIMER_TOPIC)
     calls = connection.calls
     begin, end = await calls.find_min_offset(row.address, queue), await calls.find_max_offset(row.address, queue)
@@ -260,7 +260,7 @@ def _is_waiting(due_at: datetime, progress: TimerProgress) -> bool:
 
 
 async def _find_timer(connection: Connection, row: BrokerRow, topic: str, message_id: str) -> Delayed | None:
-    """Return the message with a time of its own that waits at a broker; None if it has none with this id."""
+    """Return the message with an exact time that waits at a broker; None if it has none with this id."""
     _, body = await connection.ask(row.address, RequestCode.GET_ALL_DELAY_OFFSET)
     if not isinstance(body, DelayOffsets) or body.eruca_timer is None:
         return None

@@ -73,7 +73,7 @@ class Consumed(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     reason: str = ""
     ordered: bool = False
-    # Whether its transaction commits by itself, which is what all clients report.
+    # Whether its transaction is committed automatically, which is what all clients report.
     auto_commit: bool = True
 
 

@@ -315,7 +315,7 @@ class Topics:
         cluster: str | None = None,
         dry_run: bool = False,
     ) -> Changed[TopicSettings]:
-        """Set who may use a topic: `RW`, `R` (consumers go on, producers are refused), `W` or `-`."""
+        """Set who may use a topic: `RW`, `R` (consumers continue, producers are refused), `W` or `-`."""
         return await self.update(topic, permission=permission, brokers=brokers, cluster=cluster, dry_run=dry_run)
 
     async def delete(

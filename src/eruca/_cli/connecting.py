@@ -39,7 +39,7 @@ _TLS_FLAGS: dict[str, dict[str, Any]] = {
 
 
 def add_tls_options(function: Function) -> Function:
-    """Add the options of TLS to a command. They are no parameters of its function; `choose_tls` reads them."""
+    """Add the options of TLS to a command. They are not parameters of its function; `choose_tls` reads them."""
 
     def keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
         if value:

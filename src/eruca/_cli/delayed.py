@@ -19,13 +19,13 @@ from eruca.admin import Admin, Cancelled, Delayed, LevelProgress
 def delayed() -> None:
     """Delayed messages: those that wait for their time.
 
-    A message is delayed by a level (`--delay`), or until a time of its own (`timer` of a producer).
+    A message is delayed by a level (`--delay`), or until an exact time (`timer` of a producer).
 
     \b
     Examples:
       eruca delayed list --topic reminders
       eruca delayed levels                        how many wait in each level
-      eruca delayed cancel reminders 7F000001...  one with a time of its own
+      eruca delayed cancel reminders 7F000001...  one with an exact time
     """
 
 
@@ -87,7 +87,7 @@ def _draw_level(row: LevelProgress) -> tuple[str, ...]:
 @add_nameserver_option
 @add_output_option
 def cancel(topic: str, ids: tuple[str, ...], dry_run: bool, yes: bool, nameservers: str, output: str) -> None:
-    """Cancel messages for TOPIC that have a time of their own. This cannot be undone.
+    """Cancel messages for TOPIC that have an exact time. This cannot be undone.
 
     ID is the message id. Messages of a delay level cannot be cancelled.
 

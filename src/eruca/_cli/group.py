@@ -270,7 +270,7 @@ def update(change: Changing, **settings: Any) -> None:
     \b
     Examples:
       eruca group update billing --retries 3
-      eruca group update billing --no-consume      stop it; --consume goes on
+      eruca group update billing --no-consume      stop it; --consume resumes it
     """
     if all(value is None for name, value in settings.items() if name not in ("group", "brokers", "cluster")):
         raise click.UsageError("nothing to change: pass at least one setting, for example --retries 3")

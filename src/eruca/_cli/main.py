@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "route": ("eruca._cli.route:route", "Where the queues of a topic are."),
         "cluster": ("eruca._cli.cluster:cluster", "Masters and slaves: list, lag, change the master."),
         "acl": ("eruca._cli.acl:acl", "Accounts and their permissions."),
+        "console": ("eruca._cli.console:console", "Serve the web console of one or more clusters."),
         "mcp": ("eruca._cli.mcp:mcp", "A door for assistants (Model Context Protocol)."),
         "config": ("eruca._cli.config:config", "Explain the options of the servers."),
         "admin": ("eruca._cli.mqadmin.main:admin", "The commands of mqadmin, with their names and flags."),

@@ -270,7 +270,7 @@ _SETTINGS = ("queues", "read_queues", "write_queues", "permission", "ordered", "
 @add_place_options
 @add_change_options(asks=True)
 def permission(change: Changing, topic: str, permission: str, **where: Any) -> None:
-    """Set who may use TOPIC: RW, R (no new messages; consumers go on), W, or - (nobody).
+    """Set who may use TOPIC: RW, R (no new messages; consumers continue), W, or - (nobody).
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Commands that show something: one result for people and programs, once or again and again (`--watch`)."""
+"""Commands that show something: one result for people and programs, once or repeatedly (`--watch`)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from eruca._client.later import DEAD, Later, make_later
+from eruca._client.arguments import check_callable
+from eruca._client.later import DEAD, LATER, Later, make_later
 from eruca._client.namespaces import unwrap, unwrap_queue
 from eruca._ground.durations import Duration
 from eruca._ground.times import from_epoch_ms
@@ -68,6 +69,7 @@ class ReceivedMessage:
     __slots__ = (
         "_body",
         "_decode",
+        "_later",
         "_namespace",
         "_properties",
         "_settle",
@@ -75,8 +77,6 @@ class ReceivedMessage:
         "delivery",
         "queue",
         "record",
-        "retry_delay",
-        "retry_level",
     )
 
     def __init__(
@@ -92,9 +92,8 @@ class ReceivedMessage:
         self.queue = unwrap_queue(namespace, queue) if namespace else queue
         # The number of this delivery to this group: 1 for the first.
         self.delivery = record.reconsume_times + 1
-        # The delay of the next delivery if the handler fails, or its level. None and 0: see `Retry.backoff`.
-        self.retry_delay: Duration | None = None
-        self.retry_level = 0
+        # When it is delivered again if its handler fails.
+        self._later = LATER
         self._namespace = namespace
         # Where to settle it; None once it is settled.
         self._settle = settle
@@ -140,18 +139,8 @@ class ReceivedMessage:
             return self._value
         except AttributeError:
             pass
-        self._value: Any = self.body if self._decode is None else self.decode_body(self._decode)
+        self._value: Any = self.body if self._decode is None else decode_body(self, self._decode)
         return self._value
-
-    def decode_body(self, decode: Decode) -> Any:
-        """Return the body, decoded by a deserializer. Raises SerializationError."""
-        body = self.body
-        try:
-            return decode(body)
-        except ErucaError as error:
-            raise SerializationError(f"the body of {self!r} cannot be decoded: {error}", hint="") from error
-        except Exception as error:
-            raise SerializationError(f"the body of {self!r} cannot be decoded: {error!r}") from error
 
     @property
     def tags(self) -> str:
@@ -297,6 +286,23 @@ class Message(ReceivedMessage):
         if settle is not None:
             self._settled_by = settle
         return settle
+
+
+def check_decode(deserializer: Decode | None) -> None:
+    """Raise ConfigError unless a deserializer is a function, or there is none."""
+    if deserializer is not None:
+        check_callable("deserializer", deserializer)
+
+
+def decode_body(message: ReceivedMessage, decode: Decode) -> Any:
+    """Return the body of a message, decoded by a deserializer. Raises SerializationError."""
+    body = message.body
+    try:
+        return decode(body)
+    except ErucaError as error:
+        raise SerializationError(f"the body of {message!r} cannot be decoded: {error}", hint="") from error
+    except Exception as error:
+        raise SerializationError(f"the body of {message!r} cannot be decoded: {error!r}") from error
 
 
 def _to_time(time_ms: int) -> datetime:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from eruca._client.arguments import check_type
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import (
     DLQ_PREFIX,
@@ -28,6 +31,20 @@ def wrap_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
     """Return a queue as the broker knows it."""
     topic = wrap(namespace, queue.topic)
     return queue if topic == queue.topic else MessageQueue(queue.broker_name, queue.queue_id, topic)
+
+
+def name_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """Return a queue that a user passed, as the broker knows it. Raises ConfigError if it is something else."""
+    check_type("queue", queue, MessageQueue)
+    return wrap_queue(namespace, queue)
+
+
+def name_queues(namespace: str, queues: Iterable[MessageQueue] | None) -> list[MessageQueue] | None:
+    """Do the same for several queues; None stays None."""
+    if queues is None:
+        return None
+    check_type("queues", queues, Iterable)
+    return [name_queue(namespace, queue) for queue in queues]
 
 
 def unwrap(namespace: str, name: str) -> str:

@@ -251,8 +251,11 @@ _KNOWN: Final[Mapping[str, Callable[[], Strategy]]] = {
 }
 
 
-def find_strategy(name: str) -> Strategy:
-    """Create a strategy that needs nothing but its name. Raises ConfigError with similar names."""
+def find_strategy(wanted: str | Strategy) -> Strategy:
+    """Return a strategy, which is created if it needs nothing but its name. Raises ConfigError with similar names."""
+    if not isinstance(wanted, str):
+        return wanted
+    name = wanted
     if name in _KNOWN:
         return _KNOWN[name]()
     near = difflib.get_close_matches(name.lower(), _KNOWN)

@@ -331,3 +331,31 @@ WEB_HEAD_SECONDS_MAX = 5.0
 WEB_ANSWER_SECONDS_MAX = 30.0
 # Open connections: a few Prometheus servers and probes, each of which asks once in some seconds.
 WEB_CONNECTIONS_MAX = 32
+
+# --- who may do what in the console -------------------------------------------------------------------------------
+# Users, and prefixes with a role of their own for each: a page lists them all.
+CONSOLE_USERS_MAX = 10_000
+CONSOLE_USER_CHARS_MAX = 128
+CONSOLE_GRANTS_MAX = 100
+# Passwords: the shortest that a throttled log-in protects, and the longest that is hashed.
+CONSOLE_PASSWORD_CHARS_MIN = 12
+CONSOLE_PASSWORD_CHARS_MAX = 1024
+# Passwords hashed at the same moment, 32 MiB and 60 ms of a core each, and log-ins that wait for it.
+CONSOLE_HASHES_MAX = 2
+CONSOLE_LOGINS_WAITING_MAX = 32
+# Sessions of one user; the oldest ends when there is one more.
+CONSOLE_SESSIONS_MAX = 20
+# Addresses and users whose failed log-ins are remembered, 200 bytes each; the one idle for longest is forgotten.
+CONSOLE_FAILURES_MAX = 20_000
+# Log-ins through OpenID Connect under way: each lasts as long as the user needs at the provider.
+CONSOLE_OIDC_LOGINS_MAX = 1000
+# Bytes of one answer of a provider of OpenID Connect: its keys are the longest, some KiB.
+CONSOLE_OIDC_BYTES_MAX = 512 * 1024
+# Rows of the audit log, and characters of what was before and after a change. Older rows make room.
+CONSOLE_AUDIT_ROWS_MAX = 1_000_000
+CONSOLE_AUDIT_TEXT_MAX = 16_384
+# Rules for fields to mask.
+CONSOLE_MASKS_MAX = 200
+# Open connections of browsers, which have six each, and how long a form may take to arrive.
+CONSOLE_CONNECTIONS_MAX = 500
+CONSOLE_FORM_SECONDS_MAX = 60.0

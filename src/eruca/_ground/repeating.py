@@ -131,7 +131,7 @@ class Repeating:
                 log.info("%s works again", self._what)
             self._trouble = ""
         elif isinstance(error, ErucaError):
-            # The same failure again and again is worth one line.
+            # A failure that repeats is worth one line.
             level = logging.DEBUG if str(error) == self._trouble else self._level
             log.log(level, "%s failed, retrying: %s", self._what, error)
             self._trouble = str(error)

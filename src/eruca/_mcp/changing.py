@@ -9,10 +9,10 @@ from typing import Any
 from eruca._admin.admin import Admin
 from eruca._admin.deadletters import Resent, Wanted
 from eruca._admin.moving import Move, Moved
+from eruca._admin.plans import Comparison, Deed, Plan, PlanRefused, Plans
 from eruca._admin.results import Change, Changed
 from eruca._ground.times import read_moment
 from eruca._mcp.bounds import write_answer
-from eruca._mcp.plans import Comparison, Deed, Plan, PlanRefused, Plans
 from eruca.errors import ConfigError
 
 # Dead letters that one plan sends again.

@@ -13,10 +13,10 @@ from pydantic import BaseModel, Field
 
 from eruca import __version__
 from eruca._admin.admin import Admin
+from eruca._admin.plans import Plans
 from eruca._mcp.bounds import write_error
 from eruca._mcp.changing import Changing
 from eruca._mcp.looking import Looking
-from eruca._mcp.plans import Plans
 from eruca.errors import ErucaError
 
 _INSTRUCTIONS = """\

@@ -20,7 +20,7 @@ from eruca._admin.connection import Connection
 from eruca._client.group.starting import find_offset_since
 from eruca._client.options import ClientOptions
 from eruca._client.session.calls import Calls
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._ground.backoff import Backoff
 from eruca._ground.durations import Duration
 from eruca._net.tls import Tls, make_client_context

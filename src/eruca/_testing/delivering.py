@@ -236,9 +236,10 @@ class _Trial:
 
     def _conclude(self, result: object) -> list[Delivered]:
         if isinstance(result, RetryLater):
+            later = make_later(result.delay, result.delay_level)
             for message in self._messages:
-                message.retry_delay, message.retry_level = result.delay, result.delay_level
-            result = Outcome.LATER if result.delay_level >= 0 else Outcome.DEAD
+                message._later = later
+            result = Outcome.DEAD if later.level < 0 else Outcome.LATER
         outcome = Outcome.DONE if result is None else result
         if not isinstance(outcome, Outcome):
             topic = self._messages[0].topic
@@ -252,7 +253,7 @@ class _Trial:
         elif message._settle is None:
             outcome = Outcome.DONE
         else:
-            later = make_later(message.retry_delay, message.retry_level)
+            later = message._later
         member, delay = self._member, None
         retry = member.settings.retry
         if outcome is Outcome.LATER:

@@ -634,7 +634,7 @@ async def test_waiting_for_room_counts_as_time(scripted: ScriptedCluster, make_p
     producer = await make_producer(scripted.address, in_flight_max=1, retries=0)
     first = await producer.send_soon("orders", b"1", timeout=10)
     await wait_until(lambda: len(broker.sends) == 1)
-    with pytest.raises(SendFailed, match=r"no room in the send window for 50 ms.*in_flight_max"):
+    with pytest.raises(SendFailed, match=r"no room in the send window for 0.05 s.*in_flight_max"):
         await producer.send("orders", b"2", timeout=0.05)
     first.cancel()
     assert (await producer.send("orders", b"3")).status is SendStatus.STORED

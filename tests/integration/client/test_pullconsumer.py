@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, cast
 
 import pytest
 
@@ -91,6 +91,25 @@ async def test_too_many_messages_are_not_asked_for(nameserver: NameServer, start
         for wrong in (0, 10_001):
             with pytest.raises(ConfigError, match=f"max_messages={wrong}"):
                 await consumer.poll(max_messages=wrong)
+
+
+async def test_wrong_queues_and_offsets_are_named(nameserver: NameServer, start_broker: StartBroker) -> None:
+    await start_broker()
+    queue, wrong = MessageQueue("broker-a", 0, "orders"), cast(Any, "5")
+    async with pull(nameserver, "orders") as consumer:
+        calls: list[tuple[Callable[[], Awaitable[object]], str]] = [
+            (lambda: consumer.seek(queue, wrong), "offset='5': expected int, not str"),
+            (lambda: consumer.pull(queue, wrong), "offset='5': expected int, not str"),
+            (lambda: consumer.pull(wrong, 5), "queue='5': expected MessageQueue, not str"),
+            (lambda: consumer.commit({queue: wrong}), "offset='5': expected an int, not str"),
+            (lambda: consumer.commit({queue: -1}), "offset=-1: must be at least 0"),
+            (lambda: consumer.commit(cast(Any, [queue])), "expected Mapping, not list"),
+            (lambda: consumer.end_offset(wrong), "queue='5': expected MessageQueue, not str"),
+            (lambda: consumer.assign(cast(Any, "orders")), "subscribes to topics"),
+        ]
+        for call, words in calls:
+            with pytest.raises(ConfigError, match=re.escape(words)):
+                await call()
 
 
 async def test_a_topic_that_nobody_knows(nameserver: NameServer, start_broker: StartBroker) -> None:

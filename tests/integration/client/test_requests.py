@@ -151,9 +151,7 @@ async def test_nobody_replies(nameserver: NameServer, start_broker: StartBroker,
     asker = await make_producer(nameserver.address, group="askers")
     # The topic is made before, so that the time is not spent on that.
     await asker.send("questions", b"no question", timeout=20)
-    with pytest.raises(
-        RequestTimeout, match=r"nobody replied .* topic questions within 1000 ms.*is a consumer"
-    ) as caught:
+    with pytest.raises(RequestTimeout, match=r"nobody replied .* topic questions within 1 s.*is a consumer") as caught:
         await asker.request("questions", b"who?", timeout=1, **ALONE)
     assert caught.value.retryable
     assert asker._engine.requests._waiting == {}

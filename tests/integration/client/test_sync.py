@@ -25,7 +25,7 @@ import eruca
 from eruca import SendStatus, sync
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._client.pull.queuereading import PullResult
-from eruca._client.session.session import ProducerMember
+from eruca._client.session.members import ProducerMember
 from eruca._client.sync import loopthread
 from eruca._client.sync.room import Room
 from eruca._testing.embedded import EmbeddedBroker

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eruca._mcp.plans import LIFETIME, PLANS_MAX, PlanRefused, Plans
+from eruca._admin.plans import LIFETIME, PLANS_MAX, PlanRefused, Plans
 from eruca.errors import ConfigError
 
 

@@ -18,7 +18,7 @@ class DelayedMessages(PlainPart[AsyncDelayedMessages]):
     def list(self, *, topic: str | None = None, broker: str | None = None, limit: int = LIMIT) -> Listed[Delayed]:
         """Return the messages that wait for their time, those that are due first.
 
-        They have a delay level, or a time of their own (`timer`). Of the latter the newest 10,000 are looked through.
+        They have a delay level, or an exact time (`timer`). Of the latter the newest 10,000 are looked through.
         """
         return self._run(self._twin.list(topic=topic, broker=broker, limit=limit))
 
@@ -27,5 +27,5 @@ class DelayedMessages(PlainPart[AsyncDelayedMessages]):
         return self._run(self._twin.levels(broker=broker))
 
     def cancel(self, topic: str, message_id: str, *, dry_run: bool = False) -> Cancelled:
-        """Cancel a message with a time of its own. Those of a delay level cannot be cancelled."""
+        """Cancel a message with an exact time. Those of a delay level cannot be cancelled."""
         return self._run(self._twin.cancel(topic, message_id, dry_run=dry_run))

@@ -146,7 +146,7 @@ class Topics(PlainPart[AsyncTopics]):
         cluster: str | None = None,
         dry_run: bool = False,
     ) -> Changed[TopicSettings]:
-        """Set who may use a topic: `RW`, `R` (consumers go on, producers are refused), `W` or `-`."""
+        """Set who may use a topic: `RW`, `R` (consumers continue, producers are refused), `W` or `-`."""
         return self._run(
             self._twin.set_permission(topic, permission, brokers=brokers, cluster=cluster, dry_run=dry_run)
         )

@@ -47,7 +47,7 @@ class Output:
         return lambda *cells: self.say(template, *cells)
 
     def fail(self, text: str) -> None:
-        """Report something that failed; the command goes on, and its exit status will be 1."""
+        """Report something that failed; the command continues, and its exit status will be 1."""
         self.failed = True
         say(text)
 
@@ -113,7 +113,7 @@ class Call:
             if not changed.failed:
                 yield row, changed
 
-    # -- again and again ---------------------------------------------------------------------------------------------
+    # -- repeatedly --------------------------------------------------------------------------------------------------
 
     async def rounds(self, interval_s: float) -> AsyncIterator[int]:
         """Yield the number of each round: up to `--rounds`, otherwise until the command is interrupted."""

@@ -37,6 +37,6 @@ FORCE = Flag("f", "force", "false: only move back [default: true]")
 FOLDER = Flag("f", "filePath", "the folder to write to [default: /tmp/rocketmq/export]")
 KEY, VALUE = need("k", "key", "name of the option"), need("v", "value", "its value")
 NAMESPACE = need("s", "namespace", "namespace of the key")
-ROUNDS = Flag("", "rounds", "stop after so many rounds (mqadmin does not have this)", ours=True)
+ROUNDS = Flag("", "rounds", "stop after this many rounds (mqadmin does not have this)", ours=True)
 INTERVAL = Flag("", "interval", "seconds between rounds [default: 60] (mqadmin does not have this)", ours=True)
 PERMISSION = "2: write, 4: read, 6: both"

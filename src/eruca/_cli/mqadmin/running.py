@@ -11,7 +11,7 @@ from eruca._cli.mqadmin.javatext import show_bool, show_queue, show_time_compact
 
 # Members that have just started may not know their subscriptions yet.
 _SETTLED = timedelta(minutes=2)
-# A queue with messages of which none was handled for so long may be stuck.
+# A queue with messages of which none was handled for this long may be stuck.
 _STUCK = timedelta(minutes=1)
 _UNSAFE = re.compile(r"[^\w.@#$+:-]|^\.+")
 _MS = timedelta(milliseconds=1)

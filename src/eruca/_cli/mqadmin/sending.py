@@ -30,7 +30,7 @@ async def send_message(call: Call) -> None:
         line.text("p").encode(),
         tags=line.find("c"),
         keys=line.text("k").split(),
-        # Like Java: a broker without a queue is no choice.
+        # Like Java: a broker without a queue is not chosen.
         broker=line.find("b") if queue >= 0 else None,
         queue=queue if queue >= 0 else None,
         auto_create=True,
@@ -98,7 +98,7 @@ def _mean(times: list[float]) -> float:
 
 
 async def cluster_rt(call: Call) -> None:
-    """Send messages to the brokers of clusters, again and again, and show how long they take."""
+    """Send messages to the brokers of clusters repeatedly, and show how long they take."""
     line = call.line
     body, amount = b"a" * line.number("s", 128), line.number("a", 100)
     clusters = {row.cluster: row.brokers for row in call.take(await call.admin.cluster.list())}

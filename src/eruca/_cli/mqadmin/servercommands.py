@@ -153,7 +153,7 @@ BROKERS = (
         "eruca broker list",
         (
             switch("m", "moreStats", "the messages of today and yesterday instead"),
-            Flag("i", "interval", "again and again, with so many seconds between"),
+            Flag("i", "interval", "repeat, with this many seconds in between"),
             ROUNDS,
         ),
     ),

@@ -8,7 +8,8 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
 
-from eruca._client.session.routes import NAME_SERVERS, Route
+from eruca._client.session.route import Route
+from eruca._client.session.routes import NAME_SERVERS
 from eruca._client.session.session import Session
 from eruca._core.allocation import Strategy, plan_change, sort_clients
 from eruca._ground.backoff import spread

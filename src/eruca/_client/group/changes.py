@@ -49,9 +49,9 @@ class QueueChanges:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise  # the consumer is closing
-            log.exception("what the listener for queues waited for was cancelled")
+            log.exception("what Rebalance.on_change awaited was cancelled")
         except Exception:
-            log.exception("the listener for queues failed")
+            log.exception("Rebalance.on_change failed")
 
     async def tell_last(self, timeout_s: float) -> None:
         """Report every queue as revoked, because the consumer is closing."""
@@ -59,7 +59,7 @@ class QueueChanges:
             async with asyncio.timeout(timeout_s):
                 await self.tell([], list(self._told))
         except TimeoutError:
-            log.warning("the listener for queues did not return within %.0f s", timeout_s)
+            log.warning("Rebalance.on_change did not return within %.0f s", timeout_s)
 
     def _show(self, queues: list[MessageQueue]) -> list[MessageQueue]:
         return sorted([unwrap_queue(self._namespace, queue) for queue in queues])

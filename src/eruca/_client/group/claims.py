@@ -46,7 +46,7 @@ class Claims:
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         # Those whose release was cut short by the end of the consumer.
         self._unreleased: set[MessageQueue] = set()
-        # An ordered queue pauses while its lock is not confirmed, and goes on after that.
+        # An ordered queue pauses while its lock is not confirmed, and continues after that.
         lock_s = to_seconds("Rebalance.lock_interval", settings.rebalance.lock_interval)
         self._locks = QueueLocks(session, offsets.group, lock_s, gives_up=not is_ordered)
         self._renewing = Repeating(

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from eruca._client.group.subscriptions import SQL92, Subscription
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._client.session.session import Session
 from eruca._wire.names import RETRY_PREFIX
 from eruca.errors import ErucaError, NetError

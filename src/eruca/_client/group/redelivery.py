@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from eruca._client.group.replying import Replies
 from eruca._client.later import LATER, Later, choose_later, find_delay
 from eruca._client.produce.sending import Parcel, Sender
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._client.session.session import Session
 from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue

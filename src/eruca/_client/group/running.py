@@ -16,6 +16,7 @@ from eruca._client.group.settings import GroupSettings
 from eruca._client.group.starting import describe_start
 from eruca._client.group.subscriptions import Subscription
 from eruca._client.session.session import Session
+from eruca._core.allocation import find_strategy
 from eruca._wire.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, MessageModel, MessageQueue
 
 
@@ -65,7 +66,7 @@ def describe_running(
             "PROP_THREADPOOL_CORE_SIZE": str(concurrency),
             "consumerGroup": group,
             "messageModel": "BROADCASTING" if settings.broadcast else "CLUSTERING",
-            "allocateMessageQueueStrategy": settings.rebalance.find_strategy().name,
+            "allocateMessageQueueStrategy": find_strategy(settings.rebalance.strategy).name,
         },
         subscription_set=[subscription.data for subscription in known],
         mq_table={queue: inbox.describe(now, now_ms) for queue, inbox in inboxes.items()},

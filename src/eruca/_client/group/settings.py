@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from eruca._client.arguments import check_count
+from eruca._client.arguments import check_callable, check_count, check_type
 from eruca._client.later import check_delay
 from eruca._core.allocation import Strategy, find_strategy
 from eruca._ground.durations import Duration, to_seconds
@@ -23,7 +23,8 @@ OnChange: TypeAlias = Callable[[list[MessageQueue], list[MessageQueue]], Awaitab
 
 # The limits in seconds for the suspension of an ordered queue, as in Java.
 _SUSPEND_S = (0.01, 30.0)
-_BATCH_MAX = 1024
+# The most messages of one pull, and of one call of a handler.
+BATCH_MAX = 1024
 # Shorter intervals would keep the event loop busy.
 _INTERVAL_S_MIN = 0.001
 
@@ -51,7 +52,7 @@ class Flow:
     interval: Duration = 0.0
 
     def __post_init__(self) -> None:
-        check_count("Flow.batch", self.batch, at_most=_BATCH_MAX)
+        check_count("Flow.batch", self.batch, at_most=BATCH_MAX)
         check_count("Flow.count_max", self.count_max)
         check_count("Flow.bytes_max", self.bytes_max)
         if self.span_max is not None:
@@ -109,15 +110,14 @@ class Rebalance:
     exclusive: bool = False
 
     def __post_init__(self) -> None:
-        self.find_strategy()
+        if not isinstance(self.strategy, str) and not hasattr(self.strategy, "allocate"):
+            raise ConfigError(f"Rebalance.strategy={self.strategy!r:.80}: expected a name, or one of eruca.strategies")
+        find_strategy(self.strategy)
         to_seconds("Rebalance.interval", self.interval, at_least=_INTERVAL_S_MIN)
         to_seconds("Rebalance.lock_interval", self.lock_interval, at_least=_INTERVAL_S_MIN)
-        if self.on_change is not None and not callable(self.on_change):
-            raise ConfigError(f"Rebalance.on_change={self.on_change!r}: expected a function")
-
-    def find_strategy(self) -> Strategy:
-        """Return the strategy object. Raises ConfigError for an unknown name."""
-        return find_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
+        if self.on_change is not None:
+            check_callable("Rebalance.on_change", self.on_change)
+        check_type("Rebalance.exclusive", self.exclusive, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +131,7 @@ class Offsets:
 
     def __post_init__(self) -> None:
         to_seconds("Offsets.interval", self.interval, at_least=_INTERVAL_S_MIN)
-        if not isinstance(self.directory, Path):
-            raise ConfigError(f"Offsets.directory={self.directory!r}: expected a Path")
+        check_type("Offsets.directory", self.directory, Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +151,9 @@ class GroupSettings:
     start_seconds_max: float = START_SECONDS_MAX
 
     def __post_init__(self) -> None:
+        check_type("broadcast", self.broadcast, bool)
+        for name, kind in (("flow", Flow), ("retry", Retry), ("rebalance", Rebalance), ("offsets", Offsets)):
+            check_type(name, getattr(self, name), kind)
         if self.broadcast and self.rebalance.exclusive:
             raise ConfigError(
                 "Rebalance.exclusive=True with broadcast=True: every member has all queues",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from eruca._client.arguments import check_type
 from eruca._client.namespaces import wrap
 from eruca._filter.tags import TagExpression, parse_tags
 from eruca._wire.bodies import SubscriptionData
@@ -25,6 +26,9 @@ class Sql:
 
     text: str
 
+    def __post_init__(self) -> None:
+        check_type("Sql.text", self.text, str)
+
 
 @dataclass(frozen=True, slots=True)
 class ClassFilter:
@@ -38,6 +42,10 @@ class ClassFilter:
     name: str
     # Empty: the class is installed at the filter server.
     module: bytes = b""
+
+    def __post_init__(self) -> None:
+        check_type("ClassFilter.name", self.name, str)
+        check_type("ClassFilter.module", self.module, bytes)
 
 
 Wanted: TypeAlias = str | Sql | ClassFilter
@@ -92,6 +100,7 @@ def make_subscription(topic: str, wanted: Wanted, version: int) -> Subscription:
         if not wanted.text.strip():
             raise ConfigError(f"the SQL92 expression for {topic} is empty")
         return Subscription(topic, SQL92, wanted.text, None, version)
+    check_type("tags", wanted, str, Sql, ClassFilter)
     tags = parse_tags(wanted)
     return Subscription(topic, TAG, tags.text, tags, version)
 
@@ -110,11 +119,13 @@ def make_subscriptions(
     """Parse the subscriptions of a user: a topic or pattern, several, or a mapping from them to expressions."""
     if isinstance(subscribe, str | re.Pattern):
         subscribe = [subscribe]
+    check_type("subscribe", subscribe, Mapping, Iterable)
     wanted: Iterable[tuple[Topic, Wanted]]
     wanted = subscribe.items() if isinstance(subscribe, Mapping) else [(topic, "*") for topic in subscribe]
     topics: dict[str, Subscription] = {}
     patterns: list[TopicPattern] = []
     for topic, text in wanted:
+        check_type("subscribe", topic, str, re.Pattern)
         if isinstance(topic, re.Pattern):
             patterns.append(make_pattern(topic, text))
         else:

@@ -71,7 +71,7 @@ class CheckAnswers:
         try:
             await session.routes.get(SELF_TEST_TOPIC)
         except ErucaError as error:
-            log.info("the brokers of group %s are looked for again later: %s", self._engine.group, error)
+            log.info("the brokers of group %s were not found, trying again later: %s", self._engine.group, error)
 
     def stop(self) -> None:
         """Stop answering; the broker asks another producer of the group."""
@@ -114,7 +114,7 @@ class CheckAnswers:
         try:
             await end_transaction(session, address, answer, remark)
         except ErucaError as error:
-            log.warning("the answer about transaction %s is lost, the broker will ask again: %s", message, error)
+            log.warning("the result of the check of %s was not sent, the broker will ask again: %s", message, error)
             return
         trace = self._engine.trace
         if trace is not None:

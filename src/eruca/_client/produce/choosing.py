@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from eruca._client.produce.outgoing import read_text
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._core.latency import LatencyFaults
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.javahash import java_hash

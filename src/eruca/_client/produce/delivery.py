@@ -13,7 +13,8 @@ from eruca._client.produce.choosing import QueueChooser, Selector, explain_not_w
 from eruca._client.produce.history import History, describe_try
 from eruca._client.produce.outgoing import Receipt, SendStatus
 from eruca._client.produce.sending import Parcel, Sender, read_receipt
-from eruca._client.session.routes import NAME_SERVERS, Route
+from eruca._client.session.route import Route
+from eruca._client.session.routes import NAME_SERVERS
 from eruca._client.session.session import Session
 from eruca._ground.backoff import Backoff
 from eruca._wire.bodies import MessageQueue

@@ -226,7 +226,7 @@ class Engine:
             if not isinstance(error, TimeoutError):
                 raise
             raise SendFailed(
-                f"the message for {parcel.topic} was not sent: no room in the send window for {timeout_ms} ms",
+                f"the message for {parcel.topic} was not sent: no room in the send window for {timeout_ms / 1000:g} s",
                 [],
                 hint="raise in_flight_max or bytes_in_flight_max, or send less at once",
             ) from None

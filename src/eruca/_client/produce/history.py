@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eruca._client.produce.choosing import Selector
 from eruca._client.produce.outgoing import Receipt
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import ResponseCode
 from eruca.errors import CallTimeout, ErucaError, RequestRefused, SendFailed
@@ -78,7 +78,7 @@ class History:
     def explain(self, topic: str, timeout_ms: float) -> SendFailed:
         """Return the error for a message that was not stored."""
         tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
-        told = list(self.told) or [f"the timeout of {round(timeout_ms)} ms was over before the first try"]
+        told = list(self.told) or [f"the timeout of {timeout_ms / 1000:.3g} s was over before the first try"]
         error = SendFailed(
             f"the message for {topic} was not stored after {tries}: {self.reason or told[-1]}",
             told,

@@ -18,7 +18,7 @@ from eruca._client.produce.choosing import Selector
 from eruca._client.produce.listeners import Listeners
 from eruca._client.produce.packing import Packer
 from eruca._client.produce.sending import Parcel
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._client.session.session import Session
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.codes import RequestCode
@@ -90,7 +90,7 @@ class Requests:
                     return await reply
                 return await self._listeners.wait_for_reply(session, reply, wrapped, patience_s)
         except TimeoutError:
-            what = f"request {correlation_id} of topic {topic} within {timeout_ms} ms"
+            what = f"request {correlation_id} of topic {topic} within {timeout_ms / 1000:g} s"
             if not is_sent:
                 raise RequestTimeout(f"could not send {what}") from None
             raise RequestTimeout(

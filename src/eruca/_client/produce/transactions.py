@@ -271,7 +271,7 @@ class TransactionalProducer(Producer[Body]):
                 await self._engine.require_delivery().find_route(wrapped, deadline)
                 await session.greet_all()
         except TimeoutError:
-            why = f"no server answered within {timeout_ms} ms"
+            why = f"no server answered within {timeout_ms / 1000:g} s"
             raise SendFailed(f"the half message for {topic} was not sent: {why}", [why]) from None
         return max(1, round((deadline - loop.time()) * 1000))
 

@@ -8,15 +8,15 @@ from datetime import datetime
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from eruca._client.arguments import check_count
+from eruca._client.arguments import check_callable, check_count, check_type
 from eruca._client.group.lag import Lag, find_lag
 from eruca._client.group.offsets import make_offsets
 from eruca._client.group.settings import Flow, GroupSettings, Offsets, Rebalance, Retry, Start
 from eruca._client.group.starting import describe_start
 from eruca._client.group.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
 from eruca._client.later import make_later
-from eruca._client.message import Decode, Message
-from eruca._client.namespaces import check_own_group, unwrap, unwrap_queue, wrap, wrap_queue
+from eruca._client.message import Decode, Message, check_decode
+from eruca._client.namespaces import check_own_group, name_queue, name_queues, unwrap, unwrap_queue, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.holdings import PullInbox
 from eruca._client.pull.member import PullMember
@@ -74,6 +74,11 @@ class PullConsumer(Client):
         self.options = choose_options(nameservers, options)
         self.group = check_own_group(group, DEFAULT_CONSUMER_GROUP)
         describe_start(start)  # raises now instead of later
+        check_type("auto_commit", auto_commit, bool)
+        check_decode(deserializer)
+        check_type("watch", watch, Mapping)
+        for topic, tell in watch.items():
+            check_callable(f"watch[{topic!r}]", tell)
         subscriptions, patterns = make_subscriptions(subscribe, self.options.namespace, 0)
         self._watched = {wrap(self.options.namespace, check_topic(topic)): tell for topic, tell in watch.items()}
         if self._watched and (subscriptions or patterns):
@@ -216,11 +221,11 @@ class PullConsumer(Client):
 
         This also holds for queues assigned later, and for a queue that is taken away and comes back.
         """
-        self._require_started().holdings.pause(self._name_all(queues))
+        self._require_started().holdings.pause(name_queues(self.options.namespace, queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Undo `pause`."""
-        self._require_started().holdings.resume(self._name_all(queues))
+        self._require_started().holdings.resume(name_queues(self.options.namespace, queues))
 
     @property
     def paused(self) -> list[MessageQueue]:
@@ -233,10 +238,7 @@ class PullConsumer(Client):
         return await self._require_started().reader.list_queues(topic)
 
     def _name(self, queue: MessageQueue) -> MessageQueue:
-        return wrap_queue(self.options.namespace, queue)
-
-    def _name_all(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue] | None:
-        return None if queues is None else [self._name(queue) for queue in queues]
+        return name_queue(self.options.namespace, queue)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -294,6 +296,7 @@ class PullConsumer(Client):
 
         If there is none, the broker waits for one for at most `hold`. Our position does not change.
         """
+        check_type("offset", offset, int)
         check_count("max_messages", max_messages, at_most=_POLL_COUNT_MAX)
         return await self._require_started().reader.pull(
             self._name(queue),
@@ -346,6 +349,7 @@ class PullConsumer(Client):
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at another offset of one of our queues. Raises OffsetLost, QueueNotOurs."""
+        check_type("offset", offset, int)
         self._find_inbox(queue)
         begin, end = await asyncio.gather(self.begin_offset(queue), self.end_offset(queue))
         if not begin <= offset <= end:
@@ -409,7 +413,9 @@ class PullConsumer(Client):
         if offsets is None:
             await membership.holdings.commit_handed_out()
             return
-        for queue in offsets:
+        check_type("offsets", offsets, Mapping)
+        for queue, offset in offsets.items():
+            check_count("offset", offset, at_least=0)
             if self._member.is_subscribed and not self._member.settings.broadcast:
                 self._find_inbox(queue)  # only its owner may commit a queue
             await membership.session.routes.get(self._name(queue).topic)

@@ -20,6 +20,7 @@ from eruca._client.namespaces import unwrap_queue
 from eruca._client.pull.holdings import Holdings, PullInbox
 from eruca._client.pull.queuereading import QueueReader
 from eruca._client.session.session import Session
+from eruca._core.allocation import find_strategy
 from eruca._ground.durations import to_seconds
 from eruca._ground.repeating import Repeating
 from eruca._wire.bodies import MessageQueue
@@ -83,7 +84,7 @@ class PullMembership:
         self._balance = Balance(
             session,
             offsets.group,
-            rebalance.find_strategy(),
+            find_strategy(rebalance.strategy),
             broadcast=settings.broadcast,
             interval_s=to_seconds("Rebalance.interval", rebalance.interval),
             take=self._take,
@@ -248,7 +249,7 @@ class PullMembership:
         await self._changes.tell([], [inbox.queue])
         if not await inbox.wait_until(lambda: inbox.unfinished is None, self._settle_s_max):
             log.warning(
-                "%s is released although its last poll is not done after %.0f s", inbox.queue, self._settle_s_max
+                "%s is released although its last poll is not settled after %.0f s", inbox.queue, self._settle_s_max
             )
         if self._auto_commit:
             await self.holdings.commit_last(inbox)

@@ -15,7 +15,7 @@ from eruca._client.message import Decode, Message
 from eruca._client.namespaces import unwrap_queue, wrap
 from eruca._client.session.calls import PullStatus
 from eruca._client.session.cluster import find_named_broker
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._client.session.session import Session
 from eruca._ground.limits import POSITION_MAX
 from eruca._ground.times import to_epoch_ms

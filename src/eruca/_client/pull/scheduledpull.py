@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from eruca._client.arguments import check_count
+from eruca._client.arguments import check_count, check_type
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Start
 from eruca._client.message import Decode
 from eruca._client.namespaces import unwrap, wrap
@@ -80,6 +80,7 @@ class ScheduledPull(Client):
         options: ClientOptions | None = None,
     ) -> None:
         check_count("threads", threads)
+        check_type("rebalance", rebalance, Rebalance)
         self.options = choose_options(nameservers, options)
         self.group = group
         self._delay_s = to_seconds("delay", delay)
@@ -122,6 +123,9 @@ class ScheduledPull(Client):
 
     def callback(self, topic: str) -> Callable[[Function], Function]:
         """Return a decorator that registers a function to be called for the queues of a topic."""
+        if callable(topic):
+            raise ConfigError(f"topic={topic!r:.80}: expected a topic", hint='@scheduled.callback("topic")')
+        check_type("topic", topic, str)
 
         def register(function: Function) -> Function:
             wrapped = wrap(self.options.namespace, check_topic(topic))

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
 
 from eruca._client.group.inbox import Inbox
-from eruca._client.group.observing import ConsumeObserver, Tally
+from eruca._client.group.observing import ConsumeObserver
 from eruca._client.group.redelivery import Redelivery
 from eruca._client.group.settling import Settlement
-from eruca._client.later import DEAD, LATER, Later, make_later
+from eruca._client.later import DEAD, Later
 from eruca._client.message import Decode, Message, Outcome
-from eruca._client.push.handlers import HandlerEntry, HandlerThreads
+from eruca._client.push.crew import Crew
+from eruca._client.push.handlers import HandlerEntry
 from eruca._core.concurrency import AdaptiveLimit
 from eruca._ground.repeating import Repeating
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.properties import RETRY_TOPIC
 from eruca._wire.record import Record
-from eruca.errors import ConfigError, ErucaError
+from eruca.errors import ErucaError
 
 log = logging.getLogger(__name__)
 
@@ -35,66 +33,6 @@ _ADAPTIVE_START = 8
 _LOOK_S = 0.5
 # The minimum time between two checks for handlers that take too long.
 _EXPIRE_S_MIN = 0.1
-
-
-class Crew:
-    """The workers of one handler and the messages that wait for them."""
-
-    def __init__(self, handler: HandlerEntry, tally: Tally) -> None:
-        self.handler = handler
-        self.tally = tally
-        self.ready: deque[tuple[Inbox, Record]] = deque()
-        # The worker tasks, those of them that wait for messages, and the number that are inside the handler.
-        self.workers: list[asyncio.Task[None]] = []
-        self.idle: deque[asyncio.Future[None]] = deque()
-        self.busy = 0
-        # The number of handler calls allowed at once, and the number of messages handled so far.
-        self.limit = handler.concurrency
-        self.done = 0
-        # Used instead of tasks: threads, the number of messages they hold or will take, and a lock for taking batches.
-        self.threads: HandlerThreads | None = None
-        self.in_threads = 0
-        self.guard = threading.Lock()
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether the handler is working on nothing."""
-        return not self.busy and not self.in_threads
-
-    def take(self) -> tuple[Inbox, list[Record]] | None:
-        """Return the next messages of one queue, at most one batch of the handler; None when there are none."""
-        ready, batch = self.ready, self.handler.batch
-        try:
-            inbox, record = ready.popleft()
-        except IndexError:
-            return None
-        records = [record]
-        while len(records) < batch and ready and ready[0][0] is inbox:
-            records.append(ready.popleft()[1])
-        return inbox, records
-
-    def take_in_thread(self) -> tuple[Inbox, list[Record]] | None:
-        """Do the same in any thread. A batch takes several messages, so it needs a lock; one message does not."""
-        if self.handler.batch == 1:
-            return self.take()
-        with self.guard:
-            return self.take()
-
-    def forget(self) -> None:
-        """Drop the messages that no worker has started on. Threads may take some meanwhile."""
-        with suppress(IndexError):
-            while True:
-                self.ready.pop()
-                if self.threads is not None:
-                    self.in_threads -= 1
-
-    def wake_one(self) -> None:
-        """Wake one waiting worker."""
-        while self.idle:
-            future = self.idle.popleft()
-            if not future.done():
-                future.set_result(None)
-                return
 
 
 class ConcurrentService:
@@ -328,7 +266,7 @@ class ConcurrentService:
             # The handler may already have settled single messages.
             is_open = message._settle is not None and inbox.process.is_open(record.queue_offset)
             if is_open and not inbox.dropped:
-                await self._give_back(inbox, record, DEAD if outcome is Outcome.DEAD else _find_later(message))
+                await self._give_back(inbox, record, DEAD if outcome is Outcome.DEAD else message._later)
             inbox.end([record])
 
     async def _give_back(self, inbox: Inbox, record: Record, later: Later) -> None:
@@ -411,12 +349,3 @@ class ConcurrentService:
         await asyncio.gather(*tasks, return_exceptions=True)
         for crew in crews:
             crew.handler.close()
-
-
-def _find_later(message: Message) -> Later:
-    """Return when a message whose handler failed is delivered again."""
-    try:
-        return make_later(message.retry_delay, message.retry_level)
-    except ConfigError as error:
-        log.error("%s is delivered again with the usual delay: %s", message, error)
-        return LATER

@@ -6,9 +6,10 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
+from eruca._client.arguments import check_count, check_type
 from eruca._client.group.lag import Lag, find_lag
 from eruca._client.group.observing import ConsumeHook
-from eruca._client.group.settings import Flow, GroupSettings, Offsets, Rebalance, Retry, Start
+from eruca._client.group.settings import BATCH_MAX, Flow, GroupSettings, Offsets, Rebalance, Retry, Start
 from eruca._client.group.starting import describe_start
 from eruca._client.group.subscriptions import (
     Subscribe,
@@ -18,7 +19,7 @@ from eruca._client.group.subscriptions import (
     make_subscription,
     make_subscriptions,
 )
-from eruca._client.message import Decode, Message
+from eruca._client.message import Decode, Message, check_decode
 from eruca._client.namespaces import check_own_group, unwrap, unwrap_queue, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.push.handlers import Batch, Concurrency, HandlerEntry, RegisterSingle, make_handler
@@ -75,6 +76,9 @@ class Consumer(Client):
         self.options = choose_options(nameservers, options)
         self.group = check_own_group(group, DEFAULT_CONSUMER_GROUP)
         describe_start(start)  # raises now instead of later
+        check_decode(deserializer)
+        check_type("trace", trace, bool, str)
+        check_type("hooks", hooks, Iterable)
         settings = GroupSettings(
             start=start,
             broadcast=broadcast,
@@ -149,10 +153,16 @@ class Consumer(Client):
         A batch handler may `ack`, `retry` or `bury` single messages; its return value or exception applies to the rest.
         """
 
-        def register(function: Any) -> Any:
-            if not auto_commit and not ordered:
-                raise ConfigError("auto_commit=False is for ordered handlers")
+        if callable(topic):
+            raise ConfigError(f"topic={topic!r:.80}: expected a topic", hint='@consumer.handler("topic")')
+        check_type("topic", topic, str, re.Pattern)
+        check_count("batch", batch, at_most=BATCH_MAX)
+        check_type("ordered", ordered, bool)
+        check_type("auto_commit", auto_commit, bool)
+        if not auto_commit and not ordered:
+            raise ConfigError("auto_commit=False is for ordered handlers")
 
+        def register(function: Any) -> Any:
             def make(name: str) -> HandlerEntry:
                 return make_handler(name, function, concurrency=concurrency, batch=batch, auto_commit=auto_commit)
 

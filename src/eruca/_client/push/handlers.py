@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
+from eruca._client.arguments import check_count
 from eruca._client.handover import Handover
+from eruca._client.later import LATER, make_later
 from eruca._client.message import Message, Outcome
 from eruca._client.push.typedbodies import Body, make_typed
 from eruca._client.push.workers import Job, Workers
@@ -139,9 +141,14 @@ class HandlerEntry:
 
     def _explain_error(self, messages: list[Message], error: BaseException) -> Outcome:
         if isinstance(error, RetryLater):
+            try:
+                later = make_later(error.delay, error.delay_level)
+            except ConfigError as wrong:
+                log.error("%s is delivered again with the usual delay: %s", messages[0], wrong)
+                later = LATER
             for message in messages:
-                message.retry_delay, message.retry_level = error.delay, error.delay_level
-            return Outcome.LATER if error.delay_level >= 0 else Outcome.DEAD
+                message._later = later
+            return Outcome.DEAD if later.level < 0 else Outcome.LATER
         log.exception("the handler of %s failed on %s", self.topic, messages[0])
         return Outcome.LATER
 
@@ -183,13 +190,11 @@ def make_handler(
         raise ConfigError(f"the handler of {topic} is not a function: {function!r}")
     is_async = is_async_function(function)
     is_adaptive = concurrency == "auto"
-    if isinstance(concurrency, int):
-        count = concurrency
-    elif is_adaptive:
+    if is_adaptive:
         count = _TASKS_MAX if is_async else _THREADS_MAX
+    elif isinstance(concurrency, str):
+        raise ConfigError(f"concurrency={concurrency!r:.80}: expected a number or 'auto'")
     else:
-        raise ConfigError(f"concurrency={concurrency!r}: expected a number or 'auto'")
-    if count < 1 or not 1 <= batch <= 1024:
-        raise ConfigError(f"concurrency={count}, batch={batch}: both must be at least 1, and a batch at most 1024")
+        count = check_count("concurrency", concurrency)
     function = make_typed(topic, function, batch, is_async=is_async)
     return HandlerEntry(topic, function, count, batch, auto_commit, is_async, is_adaptive)

@@ -17,7 +17,7 @@ from eruca._client.group.settings import GroupSettings
 from eruca._client.group.settling import Settlement
 from eruca._client.group.subscriptions import Subscription, TopicPattern, make_subscription
 from eruca._client.message import Decode, Message, Outcome
-from eruca._client.namespaces import wrap_queue
+from eruca._client.namespaces import name_queues, wrap_queue
 from eruca._client.options import ClientOptions
 from eruca._client.push.concurrent import ConcurrentService
 from eruca._client.push.handlers import HandlerEntry
@@ -265,19 +265,16 @@ class PushMember:
 
     def pause(self, queues: Iterable[MessageQueue] | None) -> None:
         """Stop pulling from these queues (None: from all)."""
-        self._pauses.pause(self._name_all(queues))
+        self._pauses.pause(name_queues(self._namespace, queues))
         for queue, inbox in self.inboxes.items():
             inbox.paused = self._pauses.covers(queue)
 
     def resume(self, queues: Iterable[MessageQueue] | None) -> None:
         """Undo `pause`."""
-        self._pauses.resume(self._name_all(queues))
+        self._pauses.resume(name_queues(self._namespace, queues))
         for queue, inbox in self.inboxes.items():
             inbox.paused = self._pauses.covers(queue)
             inbox.changed.set()
-
-    def _name_all(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue] | None:
-        return None if queues is None else [wrap_queue(self._namespace, queue) for queue in queues]
 
     def _deliver(self, inbox: Inbox, records: list[Record]) -> None:
         """Pass pulled messages to a handler, or to the code that iterates over the consumer."""

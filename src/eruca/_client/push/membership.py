@@ -21,6 +21,7 @@ from eruca._client.group.subscriptions import Subscription, TopicPattern
 from eruca._client.push.concurrent import ConcurrentService
 from eruca._client.push.ordered import OrderedService
 from eruca._client.session.session import Session
+from eruca._core.allocation import find_strategy
 from eruca._ground.durations import to_seconds
 from eruca._ground.repeating import Repeating
 from eruca._wire.bodies import MessageQueue
@@ -74,7 +75,7 @@ class Membership:
         self._balance = Balance(
             session,
             group,
-            rebalance.find_strategy(),
+            find_strategy(rebalance.strategy),
             broadcast=settings.broadcast,
             interval_s=to_seconds("Rebalance.interval", rebalance.interval),
             take=self._take,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, get_args, get_ty
 
 import msgspec
 
-from eruca._client.message import Decode, Message
+from eruca._client.message import Decode, Message, decode_body
 from eruca.errors import ConfigError
 from eruca.serializers import json_deserializer
 
@@ -75,7 +75,7 @@ def make_typed(topic: str, function: _Function, batch: int, *, is_async: bool) -
     with_message = takes_message(function)
 
     def call(message: Message) -> Any:
-        body = message.decode_body(decode)
+        body = decode_body(message, decode)
         return function(body, message) if with_message else function(body)
 
     async def call_async(message: Message) -> Any:

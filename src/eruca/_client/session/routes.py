@@ -7,14 +7,13 @@ import difflib
 import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from eruca._client.session.calls import Calls, explain_refusal
 from eruca._client.session.outages import Outages
-from eruca._core.allocation import sort_queues
+from eruca._client.session.route import Route, make_route
 from eruca._ground.backoff import Backoff
-from eruca._ground.limits import ROUTE_BROKERS_MAX, ROUTE_BYTES_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
+from eruca._ground.limits import ROUTE_BYTES_MAX
 from eruca._net.addresses import NameServers
 from eruca._net.arrivals import Arrivals
 from eruca._wire.bodies import MessageQueue, TopicList, TopicRouteData
@@ -22,7 +21,7 @@ from eruca._wire.catalog import decode_answer
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import Command, make_request
 from eruca._wire.headers import EmptyHeader, RouteHeader
-from eruca._wire.names import MASTER_ID, READ, TEMPLATE_TOPIC, WRITE
+from eruca._wire.names import MASTER_ID, TEMPLATE_TOPIC
 from eruca.errors import ConnectFailed, ErucaError, NetError, NoRoute, WireError
 
 log = logging.getLogger(__name__)
@@ -40,24 +39,6 @@ _LEARN_S_MAX = 10.0
 NAME_SERVERS = "the name servers"
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """The queues and brokers of one topic."""
-
-    topic: str
-    # Sorted by topic, broker and number, the same in every client; for an ordered topic, in the order it defines.
-    write_queues: tuple[MessageQueue, ...]
-    read_queues: tuple[MessageQueue, ...]
-    # Addresses by broker name and broker id; 0 is the master.
-    brokers: dict[str, dict[int, str]]
-    # True if the topic does not exist yet; these are the queues of its template.
-    is_template: bool = False
-    # The clusters its brokers belong to.
-    clusters: tuple[str, ...] = ()
-    # Filter servers by the address of the broker they serve.
-    filter_servers: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Routes:
@@ -371,47 +352,3 @@ def _explain_unnamed() -> NetError:
     )
     error.retryable = False
     return error
-
-
-def make_route(topic: str, data: TopicRouteData) -> Route:
-    """Turn the answer of a name server into queues and addresses. Raises WireError if it exceeds a limit."""
-    if len(data.broker_datas) > ROUTE_BROKERS_MAX:
-        raise WireError(f"the route of {topic} has {len(data.broker_datas)} brokers, more than {ROUTE_BROKERS_MAX}")
-    brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas if broker.broker_addrs}
-    read: list[MessageQueue] = []
-    write: list[MessageQueue] = []
-    # A broker listed twice would have each of its queues twice.
-    for name, queue in {queue.broker_name: queue for queue in data.queue_datas}.items():
-        known = brokers.get(name)
-        if known is None:
-            continue
-        if max(queue.read_queue_nums, queue.write_queue_nums) > TOPIC_QUEUES_MAX:
-            raise WireError(f"the route of {topic} has more than {TOPIC_QUEUES_MAX} queues on broker {name}")
-        if queue.perm & READ:
-            read += [MessageQueue(name, number, topic) for number in range(queue.read_queue_nums)]
-        if queue.perm & WRITE and MASTER_ID in known and not data.order_topic_conf:
-            write += [MessageQueue(name, number, topic) for number in range(queue.write_queue_nums)]
-        if max(len(read), len(write)) > ROUTE_QUEUES_MAX:
-            raise WireError(f"the route of {topic} has more than {ROUTE_QUEUES_MAX} queues")
-    ordered = _list_ordered(topic, data.order_topic_conf) if data.order_topic_conf else None
-    return Route(
-        topic,
-        tuple(sort_queues(write) if ordered is None else ordered),
-        tuple(sort_queues(read)),
-        brokers,
-        clusters=tuple(sorted({broker.cluster for broker in data.broker_datas if broker.cluster})),
-        filter_servers={own: tuple(others) for own, others in data.filter_server_table.items() if others},
-    )
-
-
-def _list_ordered(topic: str, text: str) -> list[MessageQueue]:
-    """Return the fixed queues of an ordered topic, given as `broker-a:4;broker-b:4`; shards use this order."""
-    queues: list[MessageQueue] = []
-    for part in text.split(";"):
-        name, _, count = part.partition(":")
-        if not name or not count.isdecimal():
-            continue
-        if len(count) > len(str(TOPIC_QUEUES_MAX)) or len(queues) + int(count) > TOPIC_QUEUES_MAX:
-            raise WireError(f"the order of {topic} has more than {TOPIC_QUEUES_MAX} queues")
-        queues += [MessageQueue(name, number, topic) for number in range(int(count))]
-    return queues

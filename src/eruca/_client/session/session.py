@@ -1,4 +1,4 @@
-"""One session per process and cluster: connections, routes, heartbeats, and handlers for requests from brokers.
+"""One session per process and cluster: connections, routes and heartbeats for its members.
 
 Producers and consumers with equal options on one event loop share a session. A second consumer of the same group gets
 a separate session, because the members of a group are told apart by their client ids.
@@ -13,11 +13,12 @@ import os
 import random
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Coroutine
+from typing import Any
 
 from eruca._client.options import ClientOptions, check_nameservers
 from eruca._client.session.calls import Calls
+from eruca._client.session.members import ConsumerMember, Members, ProducerMember
 from eruca._client.session.outages import Outages
 from eruca._client.session.routes import Routes
 from eruca._client.session.uploads import Uploads
@@ -27,27 +28,12 @@ from eruca._ground.durations import to_ms, to_seconds
 from eruca._ground.repeating import Repeating
 from eruca._net.addresses import NameServers
 from eruca._net.caller import Caller
-from eruca._net.handlers import HandlerTable, Reply, Request
+from eruca._net.handlers import HandlerTable
 from eruca._net.tls import OutgoingTls
-from eruca._wire.bodies import (
-    ConsumeDirectlyResult,
-    ConsumerData,
-    ConsumerRunningInfo,
-    ConsumerStatusBody,
-    HeartbeatData,
-    MessageQueue,
-    ProducerData,
-    ResetOffsetBody,
-    TopicList,
-)
-from eruca._wire.codes import RequestCode, ResponseCode
-from eruca._wire.headers import CheckTransactionHeader, PushReplyHeader
 from eruca._wire.ids import UniqueIds
 from eruca._wire.names import INNER_PRODUCER_GROUP, MASTER_ID
-from eruca._wire.properties import PGROUP
-from eruca._wire.record import Record
 from eruca._wire.signature import Credentials
-from eruca.errors import ClientClosed, ErucaError, RequestRefused
+from eruca.errors import ClientClosed, ErucaError
 
 log = logging.getLogger(__name__)
 
@@ -60,45 +46,6 @@ _LOOKS = Backoff(1.0, math.inf)
 _MISSES = Backoff(1.0, 5.0, factor=1.1)
 
 
-class ProducerMember(Protocol):
-    """A producer as its session sees it."""
-
-    group: str
-
-    def check_transaction(self, address: str, header: CheckTransactionHeader, record: Record) -> bool:
-        """Answer a broker's check of a half message; returns False if this producer cannot decide."""
-
-    def take_reply(self, header: PushReplyHeader, body: bytes) -> bool:
-        """Take the reply to a request message; returns False if it is for another producer."""
-
-
-class ConsumerMember(Protocol):
-    """A consumer as its session sees it."""
-
-    group: str
-
-    def describe(self) -> ConsumerData:
-        """Return its description for heartbeats."""
-
-    def wake(self) -> None:
-        """Rebalance soon: the members of the group or a route have changed."""
-
-    def describe_running(self, stacks: bool) -> ConsumerRunningInfo:
-        """Return its current state, for the console."""
-
-    async def consume_directly(self, record: Record, broker: str) -> ConsumeDirectlyResult:
-        """Run its handler on one message now."""
-
-    async def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Continue from these offsets, which an operator set for the group."""
-
-    def list_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """Return its offsets in a topic."""
-
-    def note_created(self, topics: list[str]) -> None:
-        """Consume topics that a broker has just created, if it subscribes to topics by pattern."""
-
-
 class Session:
     """Connections, routes and heartbeats, shared by producers and consumers."""
 
@@ -109,8 +56,9 @@ class Session:
         # Process ids repeat across containers, and addresses behind bridges; the random part does not.
         self.client_id = f"{options.ip}@{os.getpid()}#{secrets.token_hex(8)}"
         self.unique_ids = UniqueIds(options.ip, os.getpid(), self.clock)
+        self.members = Members(self.spawn)
         table = HandlerTable()
-        self._register(table)
+        self.members.register(table)
         credentials = None
         if options.access_key:
             credentials = Credentials(options.access_key, options.secret_key, options.security_token)
@@ -130,8 +78,6 @@ class Session:
         self.routes = Routes(self.calls, nameservers, call_timeout_ms, self.outages)
         self.routes.on_change.append(self._on_route_change)
         self.uploads = Uploads(self.calls)
-        self.producers: dict[str, list[ProducerMember]] = {}
-        self.consumers: dict[str, ConsumerMember] = {}
         self._users = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         # How often connections to each broker were lost. After that it may be another process with a shorter log.
@@ -186,7 +132,7 @@ class Session:
             if other[0].is_closed():
                 _SESSIONS.pop(other, None)  # left behind by a program that did not close its clients
         for session in _SESSIONS.setdefault(key, []):
-            if not consumer_group or consumer_group not in session.consumers:
+            if not consumer_group or consumer_group not in session.members.consumers:
                 break
         else:
             session = cls(options)
@@ -254,15 +200,14 @@ class Session:
 
     def add_producer(self, producer: ProducerMember) -> None:
         """Announce a producer group with the next heartbeats."""
-        self.producers.setdefault(producer.group, []).append(producer)
+        self.members.add_producer(producer)
         self._forget_greetings()
         # Do not wait for the regular heartbeats: brokers send checks and replies only to clients they know.
         self._greeting.wake()
 
     def add_consumer(self, consumer: ConsumerMember) -> None:
         """Announce a consumer group with the next heartbeats."""
-        assert consumer.group not in self.consumers
-        self.consumers[consumer.group] = consumer
+        self.members.add_consumer(consumer)
         self._forget_greetings()
 
     def _forget_greetings(self) -> None:
@@ -273,13 +218,9 @@ class Session:
 
     async def remove_producer(self, producer: ProducerMember) -> None:
         """Leave a producer group, unless another producer of this session is in it."""
-        others = self.producers.get(producer.group, [])
-        if producer in others:
-            others.remove(producer)
-        if not others:
-            self.producers.pop(producer.group, None)
+        if self.members.remove_producer(producer):
             await self._unregister_everywhere(producer=producer.group)
-            if self.producers:
+            if self.members.producers:
                 # When one group is unregistered, a Java broker forgets where to send the replies for all groups of a
                 # client, and it learns this again only from a group that is new to it.
                 await self._unregister_everywhere(producer=INNER_PRODUCER_GROUP)
@@ -287,8 +228,7 @@ class Session:
 
     async def remove_consumer(self, consumer: ConsumerMember) -> None:
         """Leave a consumer group."""
-        if self.consumers.get(consumer.group) is consumer:
-            del self.consumers[consumer.group]
+        if self.members.remove_consumer(consumer):
             await self._unregister_everywhere(consumer=consumer.group)
 
     async def _unregister_everywhere(self, *, producer: str = "", consumer: str = "") -> None:
@@ -308,7 +248,7 @@ class Session:
 
     async def heartbeat(self, addresses: set[str] | None = None) -> None:
         """Send a heartbeat to all brokers, or to these, and wait for their answers."""
-        if not self.consumers and not self.producers:
+        if not self.members:
             return
         self.last_heartbeat = asyncio.get_running_loop().time()
         targets = self._list_heartbeat_addresses() if addresses is None else addresses
@@ -317,7 +257,7 @@ class Session:
 
     async def _beat(self, address: str) -> None:
         async with self._turns[address]:
-            data, version = self._describe(), self._groups_version
+            data, version = self.members.describe(self.client_id), self._groups_version
             if not data.producer_data_set:
                 return  # there is always one if there are consumers
             try:
@@ -342,19 +282,12 @@ class Session:
             self._tried |= new
             await self.heartbeat(new)
 
-    def _describe(self) -> HeartbeatData:
-        consumers = [consumer.describe() for consumer in self.consumers.values()]
-        producers = [ProducerData(group_name=group) for group in self.producers]
-        if producers or consumers:
-            producers.append(ProducerData(group_name=INNER_PRODUCER_GROUP))
-        return HeartbeatData(client_id=self.client_id, consumer_data_set=consumers, producer_data_set=producers)
-
     def _list_heartbeat_addresses(self) -> set[str]:
         found = set()
         for by_id in self.routes.list_brokers().values():
             for broker_id, address in by_id.items():
                 # Slaves need not know clients that only send.
-                if broker_id == MASTER_ID or self.consumers:
+                if broker_id == MASTER_ID or self.members.consumers:
                     found.add(address)
         return found
 
@@ -370,7 +303,7 @@ class Session:
 
     def _has_strangers(self) -> bool:
         """Return whether some broker that should know our groups does not."""
-        return bool((self.consumers or self.producers) and self._list_heartbeat_addresses() - self._greeted)
+        return bool(self.members and self._list_heartbeat_addresses() - self._greeted)
 
     async def _refresh_routes(self) -> float | None:
         await self.routes.refresh_all()
@@ -413,85 +346,7 @@ class Session:
         self._refreshing.look_again()
         if self._has_strangers():
             self._greeting.wake()
-        for consumer in self.consumers.values():
-            consumer.wake()
-
-    # -- requests from brokers ---------------------------------------------------------------------------------------
-
-    def _register(self, table: HandlerTable) -> None:
-        handlers: dict[RequestCode, Callable[[Request], Reply | Awaitable[Reply | None] | None]] = {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_group_change,
-            RequestCode.CHECK_TRANSACTION_STATE: self._on_transaction_check,
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._on_reset_offsets,
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._on_offsets_asked,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._on_running_info_asked,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._on_consume_directly,
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._on_reply,
-            RequestCode.TOPICS_CREATED: self._on_topics_created,
-        }
-        for code, handler in handlers.items():
-            table.add(code, handler)
-
-    def _on_group_change(self, request: Request) -> None:
-        consumer = self.consumers.get(request.header.consumer_group)
-        if consumer is not None:
-            consumer.wake()
-
-    def _on_topics_created(self, request: Request) -> None:
-        body: TopicList | None = request.body
-        if body is not None:
-            for consumer in self.consumers.values():
-                consumer.note_created(body.topic_list)
-
-    def _on_transaction_check(self, request: Request) -> None:
-        record: Record | None = request.body
-        if record is None:
-            return
-        group = record.get_property(PGROUP) or ""
-        for producer in self.producers.get(group, []):
-            if producer.check_transaction(request.link.peer, request.header, record):
-                return
-        log.warning("a broker checks a transaction of group %s, but no producer here can tell its outcome", group)
-
-    def _on_reset_offsets(self, request: Request) -> None:
-        consumer = self.consumers.get(request.header.group)
-        body: ResetOffsetBody | None = request.body
-        if consumer is not None and body is not None:
-            self.spawn(self._reset_offsets(consumer, request.header.topic, dict(body.offset_table)))
-
-    async def _reset_offsets(self, consumer: ConsumerMember, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        try:
-            await consumer.reset_offsets(topic, offsets)
-        except ErucaError as error:
-            log.warning("group %s could not be moved to the offsets that an operator set: %s", consumer.group, error)
-
-    def _on_offsets_asked(self, request: Request) -> Reply:
-        consumer = self._find_consumer(request.header.group)
-        return Reply(body=ConsumerStatusBody(message_queue_table=consumer.list_offsets(request.header.topic)))
-
-    def _on_running_info_asked(self, request: Request) -> Reply:
-        consumer = self._find_consumer(request.header.consumer_group)
-        return Reply(body=consumer.describe_running(bool(request.header.jstack_enable)))
-
-    async def _on_consume_directly(self, request: Request) -> Reply:
-        consumer = self._find_consumer(request.header.consumer_group)
-        if request.body is None:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "there is no message to consume")
-        return Reply(body=await consumer.consume_directly(request.body, request.header.broker_name or ""))
-
-    def _on_reply(self, request: Request) -> Reply:
-        body = request.body or b""
-        for producers in self.producers.values():
-            for producer in producers:
-                if producer.take_reply(request.header, body):
-                    return Reply()
-        return Reply()
-
-    def _find_consumer(self, group: str) -> ConsumerMember:
-        consumer = self.consumers.get(group)
-        if consumer is None:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
-        return consumer
+        self.members.wake_consumers()
 
 
 # The sessions of this process, by event loop and options.

@@ -300,11 +300,6 @@ class Message(ReceivedMessage):
         self._twin = twin
         self._client = client
 
-    @property
-    def twin(self) -> AsyncMessage:
-        """The same message for async code."""
-        return self._twin
-
     def ack(self) -> None:
         """Acknowledge the message. This does not wait: it is part of the next commit."""
         # Taken here and not in the loop: if the handler fails next, this message must not be delivered again.
@@ -349,4 +344,4 @@ class Message(ReceivedMessage):
 def find_twin(name: str, message: Message) -> AsyncMessage:
     """Return the async twin of a message that a user passed. Raises ConfigError with the name of the argument."""
     check_type(name, message, Message)
-    return message.twin
+    return message._twin

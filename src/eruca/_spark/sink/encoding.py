@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +21,24 @@ from eruca._client.produce.packing import COMPRESSIONS
 from eruca._ground.limits import PROPERTIES_BYTES_MAX, SENT_BATCH_MESSAGES_MAX
 from eruca._spark.kernel import packing
 from eruca._spark.sink.options import NO_COMPRESSION, SinkOptions
+from eruca._spark.sink.rowcolumns import (
+    NONE,
+    Ints,
+    as_plain,
+    find_column,
+    make_texts,
+    read_numbers,
+    read_offsets,
+    read_valid,
+)
+from eruca._spark.sink.rowfields import make_map_field, make_text_field, read_delay, read_timer, read_timestamp
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.compression import compress
 from eruca._wire.ids import UniqueIds
 from eruca._wire.properties import (
-    DELAY,
     ERUCA_ONCE,
     KEYS,
-    RESERVED,
     TAGS,
-    TIMER_DEL_UNIQKEY,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
-    TIMER_ROLLED_FROM,
     WAIT,
 )
 from eruca._wire.sysflag import set_compression
@@ -48,20 +51,6 @@ PIECE_BYTES: Final = 16 * 1024 * 1024
 _IDS_OF_MILLISECOND: Final = 65_536
 # The broker adds its own (the cluster name) to these.
 _PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 300
-# Left out of the map of properties, so that messages read from one topic can be written to another.
-_LEFT_OUT: Final = frozenset(
-    name.encode()
-    for name in (
-        *RESERVED,
-        ERUCA_ONCE,
-        TIMER_DELAY_MS,
-        TIMER_DELAY_SEC,
-        TIMER_DELIVER_MS,
-        TIMER_DEL_UNIQKEY,
-        TIMER_OUT_MS,
-        TIMER_ROLLED_FROM,
-    )
-)
 _ITEM_HEAD: Final = struct.Struct(">iiiii")
 
 # Why a row cannot be a message, in addition to the reasons of `packing`.
@@ -79,7 +68,6 @@ _REASONS: Final = {
     _BAD_DELAY: "its delay is negative",
 }
 
-Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -150,7 +138,7 @@ class RowPacker:
     def list_unknown_topics(self, batch: pa.RecordBatch) -> list[str]:
         """Return the topics of a batch whose queues have not been added yet."""
         names = {self._options.topic} if self._options.topic else set()
-        column = _find_column(batch, "topic")
+        column = find_column(batch, "topic")
         if column is not None:
             names.update(name for name in pc.unique(column).to_pylist() if name)
         return sorted(names.difference(self._queues))
@@ -166,17 +154,17 @@ class RowPacker:
         why = np.zeros(count, np.uint8)
         lanes = self._choose_lanes(piece, first, why)
         fields, singles = self._make_fields(piece, first, why)
-        bodies = _as_plain(piece.column(piece.schema.get_field_index("body")))
+        bodies = as_plain(piece.column(piece.schema.get_field_index("body")))
         texts = make_texts(bodies)
-        sizes = np.diff(_read_offsets(bodies))
+        sizes = np.diff(read_offsets(bodies))
         kinds = singles.astype(np.int64) | (sizes > options.batch_bytes)
         if options.compression != NO_COMPRESSION and (large := sizes >= options.compress_from).any():
             kinds = kinds | (large.astype(np.int64) << 1)
             bodies = self._compress(bodies, large)
             texts = make_texts(bodies)
         order = _sort_rows(lanes, why)
-        flags = _find_column(piece, "flag")
-        flag_numbers = _EMPTY if flags is None else _read_numbers(flags, 0).astype(np.int32)
+        flags = find_column(piece, "flag")
+        flag_numbers = _EMPTY if flags is None else read_numbers(flags, 0).astype(np.int32)
         room = (
             texts.count_bytes(0, count) + count * packing.ITEM_BYTES + sum(field.find_room(count) for field in fields)
         )
@@ -226,29 +214,29 @@ class RowPacker:
         stripes = (np.arange(first, first + count, dtype=np.int64) // options.batch_rows) + self._partition
         begins, sizes = self._read_topics(piece, why)
         lanes = np.add(begins, stripes % sizes, dtype=np.int64)
-        shards = _find_column(piece, "shardingKey", options.sharding_key)
+        shards = find_column(piece, "shardingKey", options.sharding_key)
         if shards is not None:
             hashes = np.empty(count, np.int64)
             packing.hash_texts(make_texts(shards), count, hashes)
-            given = _read_valid(pc.greater(pc.binary_length(shards), 0))
+            given = read_valid(pc.greater(pc.binary_length(shards), 0))
             np.copyto(lanes, begins + np.abs(hashes) % sizes, where=given)
-        numbers = _find_column(piece, "queueId")
+        numbers = find_column(piece, "queueId")
         if numbers is None and options.queue_id is not None:
             numbers = pa.repeat(pa.scalar(options.queue_id, pa.int64()), count)
         if numbers is not None:
-            self._choose_by_number(_read_numbers(numbers, options.queue_id), begins, stripes, lanes, why)
+            self._choose_by_number(read_numbers(numbers, options.queue_id), begins, stripes, lanes, why)
         return lanes
 
     def _read_topics(self, piece: pa.RecordBatch, why: Bytes) -> tuple[Ints, Ints]:
         """Return the index of the first queue of each row's topic, and the number of its queues."""
         topic = self._options.topic
-        column = _find_column(piece, "topic")
+        column = find_column(piece, "topic")
         if column is None:
             begin, size = np.int64(self._begins[topic]), np.int64(len(self._queues[topic]))
             return np.full(piece.num_rows, begin), np.full(piece.num_rows, size)
         encoded = (pc.fill_null(column, topic) if topic else column).dictionary_encode()
         names = encoded.dictionary.to_pylist()
-        codes = _read_numbers(encoded.indices, len(names))
+        codes = read_numbers(encoded.indices, len(names))
         begins = np.array([*[self._begins.get(name, 0) for name in names], 0], np.int64)
         sizes = np.array([*[len(self._queues.get(name, ())) for name in names], 0], np.int64)
         why[sizes[codes] == 0] = _NO_TOPIC
@@ -259,7 +247,7 @@ class RowPacker:
         for topic, queues in self._queues.items():
             of_topic = begins == self._begins[topic]
             for number in np.unique(numbers[of_topic]).tolist():
-                if number == _NONE:
+                if number == NONE:
                     continue
                 chosen = of_topic & (numbers == number)
                 found = [place for place, queue in enumerate(queues) if queue.queue_id == number]
@@ -277,15 +265,15 @@ class RowPacker:
         """Return the properties of rows, and which rows must be sent one by one."""
         count, options = piece.num_rows, self._options
         fields: list[packing.Field] = [packing.IdField(*self._ids.take(count))]
-        fields += _make_text_field(piece, "tags", TAGS, options.tags)
-        fields += _make_text_field(piece, "keys", KEYS, options.keys)
+        fields += make_text_field(piece, "tags", TAGS, options.tags)
+        fields += make_text_field(piece, "keys", KEYS, options.keys)
         singles = np.zeros(count, np.bool_)
         for name, default, make in (
-            ("delay", options.delay, _read_delay),
-            ("delayMs", options.delay_ms, _read_timer),
-            ("deliverAt", 0, _read_timestamp),
+            ("delay", options.delay, read_delay),
+            ("delayMs", options.delay_ms, read_timer),
+            ("deliverAt", 0, read_timestamp),
         ):
-            column = _find_column(piece, name)
+            column = find_column(piece, name)
             if column is None and not default:
                 continue
             if column is None:
@@ -296,9 +284,9 @@ class RowPacker:
             why[bad] = _BAD_DELAY
             fields.append(field)
             singles |= delayed
-        column = _find_column(piece, "properties")
+        column = find_column(piece, "properties")
         if column is not None:
-            fields.append(_make_map_field(column))
+            fields.append(make_map_field(column))
         constant = "".join(f"{name}\x01{value}\x02" for name, value in options.properties.items())
         if not options.wait_store_ok:
             constant += f"{WAIT}\x01false\x02"
@@ -329,12 +317,11 @@ class RowPacker:
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 _EMPTY: Final = np.empty(0, np.int32)
-_NONE: Final = -(2**63)
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Split a batch into pieces of limited size, with at least one row each."""
-    sizes = np.cumsum(np.diff(_read_offsets(_as_plain(batch.column(batch.schema.get_field_index("body"))))))
+    sizes = np.cumsum(np.diff(read_offsets(as_plain(batch.column(batch.schema.get_field_index("body"))))))
     begin = 0
     while begin < batch.num_rows:
         before = int(sizes[begin - 1]) if begin else 0
@@ -342,51 +329,6 @@ def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         upto = min(upto, begin + PIECE_ROWS)
         yield batch.slice(begin, upto - begin)
         begin = upto
-
-
-def make_texts(column: pa.Array) -> packing.Texts:
-    """Return a column of text or bytes in the form that the packing loops read."""
-    data = column.buffers()[2]
-    return packing.Texts(
-        _read_offsets(column),
-        np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8),
-        None if not column.null_count else _read_valid(column.is_valid()).view(np.uint8),
-    )
-
-
-def _find_column(batch: pa.RecordBatch, name: str, default: str = "") -> pa.Array | None:
-    """Return a column, with a default for nulls; None if there is neither a column nor a default."""
-    index = batch.schema.get_field_index(name)
-    if index < 0:
-        return pa.repeat(pa.scalar(default, pa.string()), batch.num_rows) if default else None
-    column = _as_plain(batch.column(index))
-    return pc.fill_null(column, default) if default and column.null_count else column
-
-
-def _as_plain(column: pa.Array) -> pa.Array:
-    """Return a column with 32-bit offsets, as the packing loops require."""
-    if pa.types.is_large_string(column.type):
-        return column.cast(pa.string())
-    if pa.types.is_large_binary(column.type):
-        return column.cast(pa.binary())
-    return column
-
-
-def _read_offsets(column: pa.Array) -> npt.NDArray[np.int32]:
-    if not len(column):
-        return np.zeros(1, np.int32)
-    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
-
-
-def _read_valid(column: pa.Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
-    return found
-
-
-def _read_numbers(column: pa.Array, default: int | None) -> Ints:
-    filled = pc.fill_null(column.cast(pa.int64()), _NONE if default is None else default)
-    found: Ints = filled.to_numpy(zero_copy_only=False)
-    return found
 
 
 def _sort_rows(lanes: Ints, why: Bytes) -> Ints:
@@ -397,57 +339,6 @@ def _sort_rows(lanes: Ints, why: Bytes) -> Ints:
     if len(lanes) and (lanes == lanes[0]).all():
         return np.arange(len(lanes), dtype=np.int64)
     return np.argsort(lanes, kind="stable").astype(np.int64)
-
-
-def _make_text_field(piece: pa.RecordBatch, name: str, prop: str, default: str) -> list[packing.Field]:
-    column = _find_column(piece, name)
-    if column is None:
-        return [packing.ConstantField(f"{prop}\x01{default}\x02".encode())] if default else []
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        if default:
-            column = pc.fill_null(column.cast(pa.list_(pa.string())), default.split())
-        column = _empty_nulls(column.cast(pa.list_(pa.string())))
-        return [packing.WordsField(prop.encode(), _read_offsets(column), make_texts(_as_plain(column.values)))]
-    if default:
-        column = pc.fill_null(column, default)
-    return [packing.TextField(prop.encode(), make_texts(column))]
-
-
-def _make_map_field(column: pa.Array) -> packing.Field:
-    column = _empty_nulls(column.cast(pa.map_(pa.string(), pa.string())))
-    return packing.MapField(
-        _read_offsets(column), make_texts(_as_plain(column.keys)), make_texts(_as_plain(column.items)), _LEFT_OUT
-    )
-
-
-def _empty_nulls(column: pa.Array) -> pa.Array:
-    """Return lists or maps in which a null has no entries: Arrow allows a null to have some."""
-    if column.null_count:
-        sizes = np.diff(_read_offsets(column))
-        if sizes[~_read_valid(column.is_valid())].any():
-            return pa.array([each or [] for each in column.to_pylist()], column.type)
-    return column
-
-
-def _make_delay(
-    name: str, numbers: pa.Array, *, least: int
-) -> tuple[packing.Field, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    given = _read_valid(pc.greater_equal(numbers, least))
-    bad = _read_valid(pc.less(numbers, 0))
-    shown = pc.if_else(pa.array(given), numbers, pa.scalar(None, numbers.type)).cast(pa.string())
-    return packing.TextField(name.encode(), make_texts(shown)), given, bad
-
-
-def _read_delay(column: pa.Array) -> Any:
-    return _make_delay(DELAY, column.cast(pa.int64()), least=1)
-
-
-def _read_timer(column: pa.Array) -> Any:
-    return _make_delay(TIMER_DELAY_MS, column.cast(pa.int64()), least=1)
-
-
-def _read_timestamp(column: pa.Array) -> Any:
-    return _make_delay(TIMER_DELIVER_MS, pc.divide(column.cast(pa.int64()), 1000), least=0)
 
 
 def _make_single(queue: MessageQueue, item: bytes, sys_flag: int) -> Request:

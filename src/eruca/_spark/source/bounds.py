@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from eruca._client.group.subscriptions import SQL92
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._ground.times import from_epoch_ms
 from eruca._spark.cluster import Cluster
 from eruca._spark.offsets import EARLIEST, LATEST, Offsets, name_queue

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from eruca._client.group.pulling import make_peek_header
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._ground.clock import Clock, SystemClock
 from eruca._spark.cluster import Cluster
 from eruca._spark.offsets import Offsets

@@ -57,8 +57,8 @@ class Reader:
     def view_message(self, position: int) -> memoryview | None:
         """The message at a position that a peer named, or None when no queue has one there.
 
-        A peer chooses what is in bodies: bytes that look like a record of another topic, or like one that goes on into
-        the messages behind it.
+        A peer chooses what is in bodies: bytes that look like a record of another topic, or like one that
+        continues into the messages behind it.
         """
         record = self.view_record(position) if position >= 0 else None
         found = None if record is None else inspect_record(record, 0, len(record), False)

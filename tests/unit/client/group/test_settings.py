@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from eruca import (
+    ClassFilter,
     ClientOptions,
     Consumer,
     Flow,
@@ -21,6 +22,7 @@ from eruca import (
     Rebalance,
     Retry,
     ScheduledPull,
+    Sql,
     TransactionalProducer,
     sync,
 )
@@ -28,7 +30,7 @@ from eruca._client.message import Message
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, encode_properties
 from eruca._wire.record import Record
-from eruca.errors import ConfigError, SerializationError
+from eruca.errors import ConfigError, ErucaError, SerializationError
 from eruca.serializers import json_deserializer
 
 SERVER = "127.0.0.1:9876"
@@ -51,7 +53,13 @@ SERVER = "127.0.0.1:9876"
         (lambda: Rebalance(strategy="averge"), "average"),
         (lambda: Rebalance(on_change="no"), "Rebalance.on_change='no': expected a function"),  # type: ignore[arg-type]
         (lambda: Offsets(interval="1s"), "Offsets.interval='1s': expected a duration"),  # type: ignore[arg-type]
-        (lambda: Offsets(directory="here"), "Offsets.directory='here'"),  # type: ignore[arg-type]
+        (lambda: Offsets(directory="here"), "Offsets.directory='here': expected Path, not str"),  # type: ignore[arg-type]
+        (lambda: Rebalance(exclusive=1), "Rebalance.exclusive=1: expected bool"),  # type: ignore[arg-type]
+        (lambda: Rebalance(strategy=5), "Rebalance.strategy=5: expected a name"),  # type: ignore[arg-type]
+        (lambda: Retry(backoff=5), "Retry.backoff=5: expected a list"),  # type: ignore[arg-type]
+        (lambda: Retry(backoff=["1"]), "Retry.backoff='1': expected a duration"),  # type: ignore[list-item]
+        (lambda: Sql(5), "Sql.text=5: expected str"),  # type: ignore[arg-type]
+        (lambda: ClassFilter("Large", "wasm"), "ClassFilter.module='wasm': expected bytes"),  # type: ignore[arg-type]
         (lambda: Consumer(SERVER, group="g", drain=-1), "drain=-1"),
         (lambda: Consumer(SERVER, group="g", start="first"), "start='first'"),  # type: ignore[arg-type]
         (lambda: PullConsumer(SERVER, group="g", poll_batch=0), "poll_batch=0"),
@@ -139,3 +147,88 @@ def test_a_body_that_cannot_be_decoded_names_its_message(decode: Any) -> None:
     for _ in range(2):
         with pytest.raises(SerializationError, match=r"the body of <Message .* cannot be decoded"):
             message.value  # noqa: B018
+
+
+def handle(message: Message) -> None:
+    """A handler."""
+
+
+@pytest.mark.parametrize("kind", [Consumer, PullConsumer, ScheduledPull, sync.Consumer, sync.PullConsumer])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"nameservers": "127.0.0.1"}, "nameservers=127.0.0.1: '127.0.0.1' is not host:port"),
+        ({"options": {"namespace": "x"}}, "expected ClientOptions, not dict"),
+        ({"group": ""}, "the group name is empty"),
+        ({"start": 5}, "start=5: expected 'latest'"),
+        ({"broadcast": "no"}, "broadcast='no': expected bool"),
+        ({"flow": 32}, "flow=32: expected Flow, not int"),
+        ({"retry": 3}, "retry=3: expected Retry, not int"),
+        ({"rebalance": "average"}, "rebalance='average': expected Rebalance, not str"),
+        ({"offsets": 5.0}, "offsets=5.0: expected Offsets, not float"),
+        ({"deserializer": "json"}, "deserializer='json': expected a function"),
+        ({"subscribe": 5}, "subscribe=5: expected Mapping or Iterable, not int"),
+        ({"subscribe": ["orders", 5]}, "subscribe=5: expected str or Pattern, not int"),
+        ({"subscribe": {"orders": ["vip"]}}, "tags=['vip']: expected str or Sql or ClassFilter, not list"),
+        ({"subscribe": "or ders"}, "the topic name 'or ders'"),
+        ({"hooks": 7}, "hooks=7: expected Iterable"),
+        ({"trace": 7}, "trace=7: expected bool or str"),
+        ({"auto_commit": 1}, "auto_commit=1: expected bool"),
+        ({"watch": 5}, "watch=5: expected Mapping"),
+        ({"watch": {"orders": 5}}, "watch['orders']=5: expected a function"),
+        ({"drain": "30s"}, "drain='30s': expected a duration"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_a_wrong_argument_of_a_consumer_is_named(kind: Any, how: dict[str, Any], words: str) -> None:
+    if set(how) <= {*signature(kind).parameters}:
+        with pytest.raises(ErucaError, match=re.escape(words)):
+            kind(**{"nameservers": SERVER, "group": "g", **how})
+    else:
+        assert set(how) <= {"subscribe", "retry", "deserializer", "hooks", "trace", "auto_commit", "watch", "drain"}
+
+
+@pytest.mark.parametrize("kind", [Consumer, sync.Consumer])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"topic": handle}, 'expected a topic (@consumer.handler("topic"))'),
+        ({"topic": 5}, "topic=5: expected str or Pattern"),
+        ({"topic": "or ders"}, "the topic name 'or ders'"),
+        ({"tags": ["a", "b"]}, "tags=['a', 'b']: expected str or Sql or ClassFilter, not list"),
+        ({"concurrency": 0}, "concurrency=0: must be at least 1"),
+        ({"concurrency": "many"}, "concurrency='many': expected a number or 'auto'"),
+        ({"concurrency": 2.5}, "concurrency=2.5: expected an int"),
+        ({"batch": 0}, "batch=0: must be between 1 and 1024"),
+        ({"batch": 1025}, "batch=1025: must be between 1 and 1024"),
+        ({"batch": "all"}, "batch='all': expected an int"),
+        ({"ordered": "yes"}, "ordered='yes': expected bool"),
+        ({"auto_commit": 0}, "auto_commit=0: expected bool"),
+        ({"auto_commit": False}, "auto_commit=False is for ordered handlers"),
+    ],
+)
+def test_a_wrong_argument_of_a_handler_is_named(kind: Any, how: dict[str, Any], words: str) -> None:
+    consumer = kind(SERVER, group="g")
+    with pytest.raises(ErucaError, match=re.escape(words)):
+        consumer.handler(**{"topic": "orders", **how})(handle)
+
+
+@pytest.mark.parametrize("kind", [Consumer, sync.Consumer])
+def test_a_handler_without_its_topic_is_refused_at_once(kind: Any) -> None:
+    """`@consumer.handler` without parentheses: nothing would ever call the decorator that it returns."""
+    with pytest.raises(ConfigError, match="expected a topic"):
+        kind(SERVER, group="g").handler(handle)
+
+
+@pytest.mark.parametrize("kind", [ScheduledPull, sync.ScheduledPull])
+def test_a_callback_without_its_topic_is_refused_at_once(kind: Any) -> None:
+    with pytest.raises(ConfigError, match="expected a topic"):
+        kind(SERVER, group="g").callback(handle)
+
+
+def test_what_is_not_a_queue_is_refused_by_name() -> None:
+    consumer = Consumer(SERVER, group="g")
+    with pytest.raises(ConfigError, match="queue='o': expected MessageQueue, not str"):
+        consumer.pause("orders")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="expected Iterable, not MessageQueue"):
+        consumer.resume(MessageQueue("b", 0, "orders"))  # type: ignore[arg-type]

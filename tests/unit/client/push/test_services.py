@@ -177,8 +177,7 @@ async def test_a_handler_may_say_any_delay(delay: Any, caplog: pytest.LogCapture
     redelivery = NotedRedelivery()
 
     async def handle(message: Message) -> Outcome:
-        message.retry_delay = delay
-        return Outcome.LATER
+        raise RetryLater(delay=delay)
 
     service, inbox = make_concurrent(handle, redelivery), make_inbox()
     put(service, inbox, make_records(0))
@@ -748,12 +747,6 @@ async def test_leaving_waits_for_the_handler_at_work_and_begins_nothing_more() -
 
 
 # -- what is not a handler ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("concurrency", "batch"), [(0, 1), (1, 0), (1, 1025)])
-def test_bounds_of_a_handler(concurrency: int, batch: int) -> None:
-    with pytest.raises(ConfigError, match="at least 1"):
-        make_handler("T", lambda _: None, concurrency=concurrency, batch=batch, auto_commit=True)
 
 
 def test_a_handler_can_be_called() -> None:

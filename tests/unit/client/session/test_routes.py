@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from eruca._client.session.calls import Calls
-from eruca._client.session.routes import Routes, make_route
+from eruca._client.session.route import make_route
+from eruca._client.session.routes import Routes
 from eruca._ground.limits import TOPIC_QUEUES_MAX
 from eruca._net.addresses import NameServers
 from eruca._net.caller import Caller

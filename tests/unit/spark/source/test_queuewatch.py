@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._spark.offsets import Offsets
 from eruca._spark.source.queuewatch import FRESH_MS, QueueWatch, Subscribed
 from eruca._testing.clock import VirtualClock

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from eruca._client.session.routes import Route
+from eruca._client.session.route import Route
 from eruca._spark.columns import MESSAGE_COLUMNS
 from eruca._spark.offsets import Offsets, decode_offsets, encode_offsets
 from eruca._spark.source.options import read_options

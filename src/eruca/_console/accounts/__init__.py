@@ -1,0 +1,1 @@
+"""Accounts and rights of a cluster: who may use its brokers."""

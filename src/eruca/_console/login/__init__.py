@@ -1,0 +1,1 @@
+"""Logging in and out, and a user's own password and sessions."""
