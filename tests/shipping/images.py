@@ -23,6 +23,8 @@ from tests.shipping.programs import find_cache
 BASE: Final = "localhost/debian-with-nothing"
 IMAGE: Final = "localhost/eruca-tested"
 SUITE: Final = "bookworm"
+# Limits are those of this machine, which may not allow to raise them or to make groups of processes.
+LIMITS: Final = ("--cgroups=disabled", "--ulimit=host")
 _BUILD_SECONDS_MAX: Final = 1800
 
 
@@ -79,7 +81,7 @@ class Store:
     @contextmanager
     def run(self, name: str, *arguments: str) -> Iterator[str]:
         """Run a container, and remove it at the end."""
-        self.podman("run", "--detach", f"--name={name}", *arguments)
+        self.podman("run", *LIMITS, "--detach", f"--name={name}", *arguments)
         try:
             yield name
         finally:

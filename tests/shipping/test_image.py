@@ -22,7 +22,7 @@ from tests.needs import needs
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
 from tests.replication.load import TOPIC, Ledger, ProducerLoad, read_number
-from tests.shipping.images import IMAGE, Store, pass_pip_on, remove
+from tests.shipping.images import IMAGE, LIMITS, Store, pass_pip_on, remove
 from tools.project import read_version
 
 CONTAINERFILE = REPOSITORY / "deploy" / "image" / "Containerfile"
@@ -67,10 +67,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 @pytest.mark.whole
 @needs("containers")
 def test_what_is_in_the_image(store: Store) -> None:
-    shown = store.podman("run", "--rm", "--network=none", "--cgroups=disabled", IMAGE, "--version")
+    shown = store.podman("run", "--rm", *LIMITS, "--network=none", IMAGE, "--version")
     assert shown.startswith(f"eruca, version {read_version()} (Python 3.") and shown.endswith(", compiled)")
     listed = store.podman(
-        *("run", "--rm", "--network=none", "--cgroups=disabled", "--entrypoint=sh", IMAGE),
+        *("run", "--rm", *LIMITS, "--network=none", "--entrypoint=sh", IMAGE),
         *("-c", "id -u; command -v gcc cc pip; find /opt/eruca -name '*.c'; true"),
     )
     assert listed == "10001"
@@ -80,7 +80,18 @@ def test_what_is_in_the_image(store: Store) -> None:
 @needs("containers")
 def test_it_refuses_to_be_open_to_everyone(store: Store) -> None:
     with pytest.raises(AssertionError, match="--insecure"):
-        store.podman("run", "--rm", "--network=none", "--cgroups=disabled", "--tmpfs=/data", IMAGE)
+        store.podman("run", "--rm", *LIMITS, "--network=none", "--tmpfs=/data", IMAGE)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder that belongs to the user of the container; it can be reached through those above."""
+    data = tmp_path / "data"
+    data.mkdir()
+    os.chown(data, USER, USER)
+    for folder in [tmp_path, *tmp_path.parents][:3]:
+        folder.chmod(0o755)
+    return data
 
 
 @asynccontextmanager
@@ -88,7 +99,7 @@ async def run_server(store: Store, data: Path, ports: tuple[int, int, int]) -> A
     """Run name server and broker in a container with a read-only root, as a user that the image does not know."""
     names, listen, metrics = ports
     arguments = [
-        *("--network=host", "--cgroups=disabled", "--read-only", "--read-only-tmpfs=false", "--cap-drop=all"),
+        *("--network=host", "--read-only", "--read-only-tmpfs=false", "--cap-drop=all"),
         *("--security-opt=no-new-privileges", f"--user={USER}:{USER}", f"--volume={data}:/data"),
         *("--env=ERUCA_BROKER_IP1=localhost", f"--env=ERUCA_METRICS_PORT={metrics}", IMAGE),
         *("up", "--data=/data", "--host=127.0.0.1", f"--nameserver-port={names}", f"--listen-port={listen}"),
@@ -115,13 +126,7 @@ def is_ready(port: int) -> bool:
 
 @pytest.mark.whole
 @needs("containers")
-async def test_it_is_stopped_under_load_and_loses_nothing(store: Store, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    os.chown(data, USER, USER)
-    # The folders above belong to the user who runs the tests.
-    for folder in [tmp_path, *tmp_path.parents][:3]:
-        folder.chmod(0o755)
+async def test_it_is_stopped_under_load_and_loses_nothing(store: Store, data: Path) -> None:
     ports = (find_ports(), find_broker_port(), find_ports())
     ledger = Ledger()
     async with run_server(store, data, ports) as name:
@@ -133,13 +138,17 @@ async def test_it_is_stopped_under_load_and_loses_nothing(store: Store, tmp_path
             await sending.stop()
         state = await asyncio.to_thread(store.read_state, name)
         assert (state["Status"], state["ExitCode"]) == ("exited", 0)
-    owners = {path.stat().st_uid for path in data.rglob("*")}
-    assert owners == {USER}
+    assert await asyncio.to_thread(list_owners, data) == {USER}
     async with run_server(store, data, ports):
         found = await read_numbers(f"127.0.0.1:{ports[0]}")
     acknowledged = {attempt.number for attempt in ledger.list_acknowledged()}
     assert acknowledged - found == set()
     note_figures(f"container stopped under load: {ledger.summarise()}; 0 of {len(acknowledged):,} lost")
+
+
+def list_owners(folder: Path) -> set[int]:
+    """Whose the files in a folder are."""
+    return {path.stat().st_uid for path in folder.rglob("*")}
 
 
 async def read_numbers(nameserver: str) -> set[int]:

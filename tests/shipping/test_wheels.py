@@ -73,12 +73,11 @@ def nameserver(installed: Installed, tmp_path: Path) -> Iterator[str]:
         yield facts["nameserver"]
 
 
-def run_block(installed: Installed, block: Block, nameserver: str) -> None:
-    """Run a program of the README as it is, but for the address; it prints what the page says."""
+def run_block(installed: Installed, block: Block, nameserver: str) -> list[str]:
+    """Run a program of the README as it is, but for the address; returns the lines that it prints."""
     program = installed.home / "program.py"
     program.write_text(block.text.replace(NAMESERVER, nameserver))
-    said = installed.run("python", str(program), variables={"SPARK_LOCAL_IP": "127.0.0.1"}).stdout
-    assert said.splitlines() == list(block.printed), said
+    return installed.run("python", str(program), variables={"SPARK_LOCAL_IP": "127.0.0.1"}).stdout.splitlines()
 
 
 def test_no_compiler_is_found(tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_wheels_are_complete(plain_wheel: Path, source: Path) -> None:
 def test_broker_and_client(installed: Installed, nameserver: str) -> None:
     block = read_blocks(README)[0]
     assert "Producer" in block.text and block.printed == ("b'one melon'",)
-    run_block(installed, block, nameserver)
+    assert run_block(installed, block, nameserver) == list(block.printed)
     said = installed.run("eruca", "tail", "orders", "-n", nameserver).stdout
     assert "one melon" in said
 
@@ -131,8 +130,7 @@ def test_spark_in_three_lines(compiled_wheel: Path, tmp_path: Path) -> None:
     three = next(block for block in find_programs(README) if "SparkSession" in block.text)
     with run_up(tmp_path / "data", [str(installed.folder / "bin" / "eruca")], installed.make_environment()) as facts:
         installed.run("eruca", "send", "orders", "melon {n}", "--count=7", "-n", facts["nameserver"])
-        block = Block(three.line, three.text, endless=False, printed=("7",))
-        run_block(installed, block, facts["nameserver"])
+        assert run_block(installed, three, facts["nameserver"]) == ["7"]
 
 
 def find_programs(page: Path) -> list[Block]:

@@ -130,7 +130,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, is_asked: boo
     if is_asked and not ctx.resilient_parsing:
         from eruca._wire.kernel import reading
 
-        kernels = "compiled" if reading.compiled else "plain"
+        kernels = {True: "compiled", False: "plain"}[reading.compiled]
         click.echo(f"eruca, version {__version__} (Python {platform.python_version()}, {kernels})")
         ctx.exit()
 
