@@ -14,6 +14,9 @@ from typing import Any, get_type_hints
 from eruca._access.options import AccessOptions
 from eruca._broker.administering.javakeys import IGNORED
 from eruca._broker.options import BrokerOptions
+from eruca._console.identity.options import IdentityOptions
+from eruca._console.options import ConsoleOptions
+from eruca._console.watching.options import WatchingOptions
 from eruca._filterserver.options import FilterServerOptions
 from eruca._ground.config import OptionInfo, StoreOptions, info_of, write_value
 from eruca._nameserver.options import NameServerOptions
@@ -25,6 +28,8 @@ ENVIRONMENT_PREFIX = "ERUCA_"
 # The part of options that all servers have; there is one row for each server.
 EVERY_SERVER = "every server"
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# How the options of TLS begin.
+_TLS = "tls."
 # Marks an option of the name server that exists only because 4.9 has it.
 _WITHOUT_EFFECT = "accepted, without effect: "
 _TYPE_NAMES: dict[Any, str] = {bool: "true or false", int: "number", str: "text"}
@@ -36,7 +41,8 @@ class Role(enum.Enum):
     BROKER = "broker"
     NAMESERVER = "nameserver"
     FILTERSERVER = "filterserver"
-    # Each of the three.
+    CONSOLE = "console"
+    # Each of the three; the console has only their options of TLS.
     SERVER = "server"
     CLIENT = "client"
 
@@ -58,6 +64,8 @@ class OptionFacts:
 
     def is_of(self, role: Role) -> bool:
         """Return whether a program reads it; some are options of every server."""
+        if role is Role.CONSOLE and self.role is Role.SERVER:
+            return self.key.startswith(_TLS)
         return self.role is role or (self.role is Role.SERVER and role is not Role.CLIENT)
 
     @property
@@ -104,6 +112,9 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.BROKER, "store", StoreOptions),
     (Role.NAMESERVER, "name server", NameServerOptions),
     (Role.FILTERSERVER, "filter server", FilterServerOptions),
+    (Role.CONSOLE, "console", ConsoleOptions),
+    (Role.CONSOLE, "console", IdentityOptions),
+    (Role.CONSOLE, "console", WatchingOptions),
     (Role.SERVER, EVERY_SERVER, AccessOptions),
     (Role.SERVER, EVERY_SERVER, TlsOptions),
     (Role.SERVER, EVERY_SERVER, MetricsOptions),

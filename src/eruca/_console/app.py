@@ -20,6 +20,9 @@ from eruca._console.identity.identity import Identity
 from eruca._console.identity.options import IdentityOptions
 from eruca._console.identity.origins import Origins, read_headers
 from eruca._console.identity.tables import IDENTITY
+from eruca._console.messages.parts import MessageParts
+from eruca._console.messages.saved import FILTERS, SavedFilters
+from eruca._console.messages.schemas import load_decoder
 from eruca._console.options import ConsoleOptions
 from eruca._console.pages.live import Streams
 from eruca._console.pages.page import Frame
@@ -39,7 +42,7 @@ from eruca._net.tls import ServerTls
 from eruca._net.tlsoptions import TlsMode, TlsOptions
 
 #: The tables of all subjects.
-SCHEMAS: tuple[Schema, ...] = (IDENTITY, history.SCHEMA, alarmtables.SCHEMA, favourites.SCHEMA)
+SCHEMAS: tuple[Schema, ...] = (IDENTITY, history.SCHEMA, alarmtables.SCHEMA, favourites.SCHEMA, FILTERS)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -70,6 +73,7 @@ class Console:
         self.options = options
         identity, tls = identity or IdentityOptions(), tls or TlsOptions()
         state = State(Path(options.directory), SCHEMAS)
+        schemas = Path(options.schemas) if options.schemas else None
         self.identity = Identity(identity, state, clock or SystemClock())
         self.parts = Parts(
             options=options,
@@ -80,8 +84,10 @@ class Console:
             streams=Streams(),
             watching=Watching(clusters, state, watching or WatchingOptions(), url=identity.url),
             list_undo=list_undo,
+            routes=ROUTES,
             favourites=favourites.Favourites(state),
             meanings={each.key: each for each in meanings},
+            messages=MessageParts(saved=SavedFilters(state), decoder=load_decoder(schemas)),
         )
         origins = Origins([*identity.list_hosts(), *list_own_names(options.bind)])
         self.app = guard(build_app(self.parts, ROUTES), origins)
@@ -121,7 +127,7 @@ class Console:
 def build_app(parts: Parts, routes: Sequence[Route]) -> ASGIApp:
     """Return the application of a list of routes."""
     frame = Frame(parts, tuple(routes))
-    first = make_url("c", parts.clusters.first.name, "topics")
+    first = make_url("c", parts.clusters.first.name)
 
     async def go_home(request: Request) -> Response:
         return RedirectResponse(first, 303)

@@ -20,6 +20,7 @@ from eruca._console.identity.gate import find_address
 from eruca._console.identity.identity import Identity
 from eruca._console.identity.rights import Need, User
 from eruca._console.identity.sessions import Session
+from eruca._console.messages.parts import MessageParts
 from eruca._console.options import ConsoleOptions
 from eruca._console.pages.commands import write_command
 from eruca._console.pages.live import Streams
@@ -48,6 +49,9 @@ class Parts:
     favourites: Favourites
     # What the options of brokers mean, by their names.
     meanings: Mapping[str, OptionMeaning]
+    # All routes, for the pages that list them.
+    routes: Sequence[Route]
+    messages: MessageParts
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import pytest
 
 from eruca import Tls
 from eruca._ground.limits import SCHEMAS_MAX
-from eruca._spark.decoding.bodies import BadBody
-from eruca._spark.decoding.registry import AVRO, PROTOBUF, RemoteSource, SchemaCache, SchemaRegistry
+from eruca._schemas.bodies import BadBody
+from eruca._schemas.registry import AVRO, PROTOBUF, RemoteSource, SchemaCache, SchemaRegistry
 from eruca.errors import ConfigError, ConnectFailed
 from tests.authority import Authority
 

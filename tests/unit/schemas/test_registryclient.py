@@ -13,9 +13,9 @@ import pytest
 
 from eruca import Tls
 from eruca._ground.limits import SCHEMA_BYTES_MAX
-from eruca._spark.decoding.bodies import BadBody
-from eruca._spark.decoding.registry import Registered, SchemaRegistry
-from eruca._spark.decoding.registryclient import RegistryClient, read_login
+from eruca._schemas.bodies import BadBody
+from eruca._schemas.registry import Registered, SchemaRegistry
+from eruca._schemas.registryclient import RegistryClient, read_login
 from eruca.errors import CallTimeout, ConfigError, ConnectFailed
 from tests.authority import Authority
 from tests.schemaregistry import RegistryServer, measure

@@ -22,8 +22,8 @@ from eruca._ground.durations import to_seconds
 from eruca._ground.limits import SCHEMA_BYTES_MAX, SCHEMA_REFERENCES_MAX
 from eruca._ground.yamlfiles import read_yaml
 from eruca._net.tls import Tls, explain_failure, make_client_context
-from eruca._spark.decoding.bodies import BadBody
-from eruca._spark.decoding.registry import AVRO, PROTOBUF, Registered, SchemaRegistry
+from eruca._schemas.bodies import BadBody
+from eruca._schemas.registry import AVRO, PROTOBUF, Registered, SchemaRegistry
 from eruca.errors import CallTimeout, ConfigError, ConnectFailed, ErucaError, NetError
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from eruca._ground.limits import MESSAGE_INDEXES_MAX
-from eruca._spark.decoding.bodies import BadBody
+from eruca._schemas.bodies import BadBody
 
 _MAGIC: Final = 0
 _HEADER_BYTES: Final = 5

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import SCHEMA_FILE_BYTES_MAX, SCHEMAS_MAX
 from eruca._net.tls import Tls, make_client_context
-from eruca._spark.decoding.bodies import BadBody
+from eruca._schemas.bodies import BadBody
 from eruca.errors import ConfigError
 
 _Schema = TypeVar("_Schema")
@@ -144,7 +144,7 @@ class RemoteSource:
 
     def open(self) -> Schemas:
         """Return a client of the registry."""
-        from eruca._spark.decoding.registryclient import RegistryClient
+        from eruca._schemas.registryclient import RegistryClient
 
         return RegistryClient(self.registry)
 
@@ -229,10 +229,10 @@ def _read_directory(path: Path) -> LocalSource:
 
 def _load_file(file: Path, kind: str) -> Registered:
     if kind == AVRO:
-        from eruca._spark.decoding.avro import load_file
+        from eruca._schemas.avro import load_file
 
         return Registered(AVRO, load_file(file))
-    from eruca._spark.decoding.protobuf import load_descriptors
+    from eruca._schemas.protobuf import load_descriptors
 
     return Registered(PROTOBUF, "", descriptors=load_descriptors(file))
 
@@ -276,7 +276,7 @@ def _compile(path: Path, name: str, schema: Registered) -> Registered:
     """Compile a Protobuf schema here, so that tasks need no compiler."""
     if schema.kind != PROTOBUF:
         return schema
-    from eruca._spark.decoding.framedprotobuf import describe_files
+    from eruca._schemas.framedprotobuf import describe_files
 
     try:
         return Registered(PROTOBUF, "", descriptors=describe_files(schema))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca._spark.decoding.bodies import BadBody
-from eruca._spark.decoding.framing import read_indexes, split_frame
+from eruca._schemas.bodies import BadBody
+from eruca._schemas.framing import read_indexes, split_frame
 
 
 def zigzag(number: int) -> bytes:
