@@ -51,6 +51,8 @@ _SECTIONS = {
     "filter server": "## Filter server\n\n`eruca filterserver`.\n",
     "every server": "## Every server\n\nBroker, name server and filter server; `eruca up` sets them for both of its"
     " servers. [Security](guide/security.md) explains them.\n",
+    "console": "## Console\n\n`eruca console`, `eruca up`. The options `tls.server...` are those of the console too."
+    " [Console](guide/console.md) explains them.\n",
     "client": "## Client\n\nClients do not read these yet; a Java client takes them as system properties.\n",
 }
 _IGNORED = """\

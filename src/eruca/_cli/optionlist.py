@@ -14,6 +14,8 @@ from typing import Any, get_type_hints
 from eruca._access.options import AccessOptions
 from eruca._broker.administering.javakeys import IGNORED
 from eruca._broker.options import BrokerOptions
+from eruca._console.identity.options import IdentityOptions
+from eruca._console.options import ConsoleOptions
 from eruca._filterserver.options import FilterServerOptions
 from eruca._ground.config import OptionInfo, StoreOptions, info_of, write_value
 from eruca._nameserver.options import NameServerOptions
@@ -24,6 +26,8 @@ from eruca._net.tlsoptions import TlsOptions
 ENVIRONMENT_PREFIX = "ERUCA_"
 # The part of options that all servers have; there is one row for each server.
 EVERY_SERVER = "every server"
+# Options of the TLS of a port.
+_OF_PORTS = "tls.server."
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Marks an option of the name server that exists only because 4.9 has it.
 _WITHOUT_EFFECT = "accepted, without effect: "
@@ -38,6 +42,7 @@ class Role(enum.Enum):
     FILTERSERVER = "filterserver"
     # Each of the three.
     SERVER = "server"
+    CONSOLE = "console"
     CLIENT = "client"
 
 
@@ -57,7 +62,9 @@ class OptionFacts:
     coming: bool = False
 
     def is_of(self, role: Role) -> bool:
-        """Return whether a program reads it; some are options of every server."""
+        """Return whether a program reads it; some are options of every server, and those of TLS of the console too."""
+        if role is Role.CONSOLE and self.role is Role.SERVER:
+            return self.key.startswith(_OF_PORTS)
         return self.role is role or (self.role is Role.SERVER and role is not Role.CLIENT)
 
     @property
@@ -107,6 +114,8 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.SERVER, EVERY_SERVER, AccessOptions),
     (Role.SERVER, EVERY_SERVER, TlsOptions),
     (Role.SERVER, EVERY_SERVER, MetricsOptions),
+    (Role.CONSOLE, "console", ConsoleOptions),
+    (Role.CONSOLE, "console", IdentityOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (
