@@ -10,7 +10,7 @@ import pytest
 
 from eruca import Message, Producer, Receipt
 from eruca.admin import Delayed, Listed, State, StoredMessage, TraceRow, Wanted
-from eruca.errors import ConfigError, ErucaError, NoRoute
+from eruca.errors import ConfigError, ErucaError, MessageIllegal, NoRoute
 from tests.admin.stage import BROKER, Stage, covers, poll
 from tests.integration.admin.staging import bury, prepare, wait_for_queues
 from tests.patience import PATIENCE_S
@@ -70,10 +70,40 @@ async def case_read(stage: Stage) -> None:
     middle = times[4]
     assert await read(since=middle) == [each for each in everything if each.stored_at and each.stored_at >= middle]
     assert await read(until=middle) == [each for each in everything if each.stored_at and each.stored_at <= middle]
+    backwards = await read(newest_first=True)
+    assert sorted(each.message_id for each in backwards) == sorted(each.message_id for each in everything)
+    assert [each.stored_at for each in backwards] == times[::-1]
+    for direction in (False, True):
+        pages: list[StoredMessage] = []
+        while page := await read(limit=3, newest_first=direction, resume=note_last(pages)):
+            pages += page
+        assert [each.stored_at for each in pages] == times[:: -1 if direction else 1]
+        assert len({each.message_id for each in pages}) == len(everything)
     with pytest.raises(ConfigError, match="a queue is needed"):
         await read(offset=1)
     with pytest.raises(NoRoute, match="no queue broker-a:9"):
         await read(broker=BROKER, queue=9)
+
+
+def note_last(messages: list[StoredMessage]) -> dict[str, int]:
+    """The offset of the last message of each queue, as `resume` takes it."""
+    return {f"{each.broker}:{each.queue}": each.offset for each in messages}
+
+
+@covers("messages.send", "delayed.list")
+async def case_send_by_shard_and_later(stage: Stage) -> None:
+    """A shard always has the same queue; a delay is one of the levels."""
+    messages, topic = stage.admin.messages, await stage.create_topic(queues=4)
+    receipts = [await messages.send(topic, b"hello", shard="customer-7") for _ in range(4)]
+    assert len({receipt.queue for receipt in receipts if receipt is not None}) == 1
+    later = await messages.send(topic, b"later", delay=timedelta(hours=2))
+    assert later is not None
+    listed = await poll(lambda: stage.admin.delayed.list(topic=topic), lambda found: bool(found.items))
+    assert [each.message_id for each in listed.items] == [later.message_id]
+    with pytest.raises(MessageIllegal, match="no such delay level"):
+        await messages.send(topic, b"never", delay=7, dry_run=True)
+    with pytest.raises(MessageIllegal, match="mutually exclusive"):
+        await messages.send(topic, b"never", shard="a", queue=1)
 
 
 @covers("messages.offset_at", "messages.read", "brokers.statistics")

@@ -42,7 +42,7 @@ async def consume(broker: EmbeddedBroker, count: int, settle_s: float = 0.0) -> 
 
     @consumer.handler("timers")
     async def take(message: Message) -> Outcome:
-        found.append((message.body, int(message.properties["TIMER_OUT_MS"]), time.time_ns() // 1_000_000))
+        found.append((message.body, int(message.all_properties["TIMER_OUT_MS"]), time.time_ns() // 1_000_000))
         if len(found) >= count:
             complete.set()
         return Outcome.DONE

@@ -315,9 +315,9 @@ def make_message(proto: Path, name: str = "shop.Order") -> Any:
     """An empty message of a schema file."""
     from google.protobuf.message_factory import GetMessageClass
 
-    from eruca._spark.decoding.protobuf import _build_pool, compile_file
+    from eruca._schemas.protobuf import compile_file, find_type
 
-    return GetMessageClass(_build_pool(compile_file(proto)).FindMessageTypeByName(name))()
+    return GetMessageClass(find_type(compile_file(proto), name))()
 
 
 def fill(order: Any) -> bytes:
@@ -361,7 +361,8 @@ def test_protobuf_bodies_become_columns_or_a_reason(spark: Any, proto: Path) -> 
 def test_a_descriptor_set_will_do(spark: Any, proto: Path, tmp_path: Path) -> None:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-    from eruca._spark.decoding.protobuf import compile_file, load_protobuf
+    from eruca._schemas.protobuf import compile_file
+    from eruca._spark.decoding.protobuf import load_protobuf
 
     content = compile_file(proto)
     whole, bare, partial = tmp_path / "whole.desc", tmp_path / "bare.desc", tmp_path / "partial.pb"

@@ -16,8 +16,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from eruca import Tls
+from eruca._schemas.protobuf import compile_file, parse_files
 from eruca._spark.decoding import SchemaRegistry, decode_avro, decode_protobuf, set_bad_aside
-from eruca._spark.decoding.protobuf import compile_file, parse_files
 from eruca.errors import ConfigError
 from tests.authority import Authority
 from tests.interop.brokers import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -43,6 +43,9 @@ class Place:
     key: str | None = None
     # In whose name they are read.
     group: str | None = None
+    newest_first: bool = False
+    # The offset of the last message that an earlier read returned, by `broker:queue`.
+    resume: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         if self.offset is not None and (self.broker is None or self.queue is None):
@@ -80,6 +83,7 @@ async def read_messages(connection: Connection, place: Place) -> AsyncGenerator[
     """Yield the messages of a topic, in the order in which they were stored."""
     queues = await list_queues(connection, place)
     reads = [_read_queue(connection, place, queue) for queue in queues]
+    direction = -1 if place.newest_first else 1
     try:
         heads = await gather_bounded(reads, _next)
         heap: list[tuple[int, int, Message]] = []
@@ -87,7 +91,7 @@ async def read_messages(connection: Connection, place: Place) -> AsyncGenerator[
             if isinstance(head, ErucaError):
                 raise head
             if head is not None:
-                heap.append((head.record.store_timestamp, number, head))
+                heap.append((direction * head.record.store_timestamp, number, head))
         heapq.heapify(heap)
         while heap:
             _, number, message = heap[0]
@@ -96,7 +100,7 @@ async def read_messages(connection: Connection, place: Place) -> AsyncGenerator[
             if following is None:
                 heapq.heappop(heap)
             else:
-                heapq.heapreplace(heap, (following.record.store_timestamp, number, following))
+                heapq.heapreplace(heap, (direction * following.record.store_timestamp, number, following))
     finally:
         for read in reads:
             await read.aclose()
@@ -121,10 +125,31 @@ async def _read_queue(connection: Connection, place: Place, queue: MessageQueue)
     if place.until is not None:
         until_ms = to_epoch_ms("until", place.until + _TICK)
         end = min(end, await find_offset_since(calls, address, TOOLS_CONSUMER_GROUP, queue, until_ms))
-    async with aclosing(connection.read_queue(queue, begin, end, place.tags, group=place.group)) as messages:
+    last = None if place.resume is None else place.resume.get(f"{queue.broker_name}:{queue.queue_id}")
+    if last is not None:
+        begin, end = (begin, min(end, last)) if place.newest_first else (max(begin, last + 1), end)
+    reading = _read_backwards if place.newest_first else _read_forwards
+    async with aclosing(reading(connection, place, queue, begin, end)) as messages:
         async for message in messages:
             if place.fits(message):
                 yield message
+
+
+def _read_forwards(
+    connection: Connection, place: Place, queue: MessageQueue, begin: int, end: int
+) -> AsyncGenerator[Message, None]:
+    return connection.read_queue(queue, begin, end, place.tags, group=place.group)
+
+
+async def _read_backwards(
+    connection: Connection, place: Place, queue: MessageQueue, begin: int, end: int
+) -> AsyncGenerator[Message, None]:
+    while end > begin:
+        start = max(begin, end - _COUNT)
+        part = [message async for message in _read_forwards(connection, place, queue, start, end)]
+        for message in reversed(part):
+            yield message
+        end = start
 
 
 # --- messages that arrive ---------------------------------------------------------------------------------------------

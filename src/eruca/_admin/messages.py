@@ -19,8 +19,9 @@ from eruca._admin.targets import BrokerRow, ask_each, find_target, find_targets,
 from eruca._admin.tracing import TraceRow, Track, find_steps, track
 from eruca._admin.waiting import find_next
 from eruca._client.message import Message
-from eruca._client.produce.outgoing import Receipt
+from eruca._client.produce.outgoing import Receipt, describe_delay
 from eruca._client.session.cluster import find_named_broker
+from eruca._ground.durations import Duration
 from eruca._ground.limits import POSITION_MAX
 from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import ConsumeDirectlyResult, MessageQueue, QueueEntries
@@ -28,7 +29,7 @@ from eruca._wire.codes import RequestCode
 from eruca._wire.headers import ConsumeDirectlyHeader, QueryConsumeQueueHeader, QueryMessageHeader
 from eruca._wire.ids import decode_offset_id, decode_unique_id
 from eruca._wire.names import MASTER_ID, TRACE_TOPIC
-from eruca.errors import NetError, NoRoute, WireError
+from eruca.errors import MessageIllegal, NetError, NoRoute, WireError
 
 # The id has the time of the producer's clock, the index has the time at which the broker stored the message.
 _CLOCKS_APART_MS = 1000
@@ -211,12 +212,16 @@ class Messages:
         tags: str = "*",
         key: str | None = None,
         group: str | None = None,
+        newest_first: bool = False,
+        resume: Mapping[str, int] | None = None,
         limit: int | None = LIMIT,
     ) -> AsyncIterator[StoredMessage]:
         """Yield the messages of a topic up to the present ends of its queues, in the order of storing. Raises NoRoute.
 
         `since` and `until` are times of storing; both ends are included. `offset` needs `broker` and `queue`. With
-        `group`, brokers count the messages as read by this group, whose offsets stay as they are.
+        `group`, brokers count the messages as read by this group, whose offsets stay as they are. `newest_first` reads
+        backwards. `resume` continues an earlier read: the offset of the last message it returned of each queue,
+        `{"broker-a:0": 41}`.
         """
         place = Place(
             topic=topic,
@@ -228,6 +233,8 @@ class Messages:
             tags=tags,
             key=key,
             group=group,
+            newest_first=newest_first,
+            resume=resume,
         )
         async for message in _count(read_messages(self._connection, place), limit):
             yield message
@@ -261,14 +268,21 @@ class Messages:
         properties: Mapping[str, str] | None = None,
         broker: str | None = None,
         queue: int | None = None,
+        shard: str | None = None,
+        delay: Duration | None = None,
+        timer: Duration | datetime | None = None,
         trace: bool = False,
         auto_create: bool = False,
         dry_run: bool = False,
     ) -> Receipt | None:
         """Send a message, to any queue or to a certain one, for a test; None with `dry_run`.
 
-        It creates no topic, unless `auto_create` is set and brokers allow it.
+        It creates no topic, unless `auto_create` is set and brokers allow it. `shard` chooses the queue, `delay` is one
+        of the delay levels and `timer` any delay or a time, as for a producer.
         """
+        if shard is not None and (broker is not None or queue is not None):
+            raise MessageIllegal("shard and queue are mutually exclusive", hint="pass one of them")
+        describe_delay(delay, None, timer)  # raises now, with dry_run too
         connection = self._connection
         route = await (connection.find_route(topic) if auto_create else connection.routes.refresh(topic))
         place = None
@@ -289,7 +303,17 @@ class Messages:
         if dry_run:
             return None
         producer = await connection.open_producer(trace=trace)
-        return await producer.send(topic, body, tags=tags, keys=keys, properties=properties, queue=place)
+        return await producer.send(
+            topic,
+            body,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            queue=place,
+            shard=shard,
+            delay=delay,
+            timer=timer,
+        )
 
     async def consume_directly(
         self, offset_id: str, group: str, client_id: str | None = None, *, dry_run: bool = False

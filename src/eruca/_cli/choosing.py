@@ -13,6 +13,8 @@ from eruca._wire.names import check_group, check_topic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_DIGITS_MAX = 9
+
 
 def add_topic_argument(function: Function) -> Function:
     """Add the argument TOPIC to a command; the name is checked."""
@@ -75,3 +77,19 @@ def add_time_options(what: str) -> Callable[[Function], Function]:
         )(function)
 
     return decorate
+
+
+def parse_place(text: str) -> tuple[str | None, int]:
+    """Read a queue: a number, or the name of a broker, a colon and a number."""
+    broker, _, number = text.rpartition(":")
+    if not number.isdecimal() or len(number) > _DIGITS_MAX:
+        raise click.BadParameter(f"{text!r} is not a queue: N or BROKER:N, for example broker-a:0")
+    return broker or None, int(number)
+
+
+def parse_full_place(text: str) -> tuple[str, int]:
+    """Read a queue with the name of its broker."""
+    broker, number = parse_place(text)
+    if broker is None:
+        raise click.BadParameter(f"{text!r}: expected BROKER:N, for example broker-a:0", param_hint="--queue")
+    return broker, number

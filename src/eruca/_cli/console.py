@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,10 @@ from eruca._cli.optionlist import Role
 from eruca._cli.running import Service, run_services
 from eruca._cli.saying import say
 from eruca._cli.settings import gather_settings, is_loopback
+from eruca._cli.undoing import list_undo
 from eruca._console.identity.options import IdentityOptions
 from eruca._console.options import ConsoleOptions
+from eruca._console.watching.options import WatchingOptions
 from eruca._net.tlsoptions import TlsMode, TlsOptions
 from eruca._observe.logs import LogLevel, set_up_logs
 from eruca.errors import ConfigError
@@ -63,6 +66,9 @@ _NAME_CHARS_MAX = 60
     is_flag=True,
     help="Allow an address that other machines can reach without TLS: whoever is in between reads passwords.",
 )
+@click.option(
+    "--reset-password", "reset", metavar="USER", help="Give a user a new one-time password, print it, then stop."
+)
 @click.option("-p", "--print-config", is_flag=True, help="Print all options and where each was set, then stop.")
 @add_nameserver_option
 def console(
@@ -74,6 +80,7 @@ def console(
     config: Path | None,
     overrides: Sequence[str],
     insecure: bool,
+    reset: str | None,
     print_config: bool,
 ) -> None:
     """Serve the web console: topics, groups, messages, alarms, for Eruca and Java clusters.
@@ -87,8 +94,9 @@ def console(
       eruca console --cluster paris=10.0.0.1:9876 --cluster rome=10.1.0.1:9876
       eruca console -n 10.0.0.1:9876 --host 10.0.0.5 --option tls.server.mode=enforcing
       eruca console -n 10.0.0.1:9876 -c console.conf
+      eruca console --reset-password admin
     """
-    app, cluster_type = import_console()
+    app, cluster_type, renew_password = import_console()
     flags = {"consoleListenPort": port, "consoleBindAddress": host, "consoleDirectory": data}
     settings = gather_settings(
         Role.CONSOLE,
@@ -98,14 +106,18 @@ def console(
         flags={key: None if value is None else str(value) for key, value in flags.items()},
     )
     options, identity = settings.build(ConsoleOptions), settings.build(IdentityOptions)
-    tls = settings.build(TlsOptions)
+    watching, tls = settings.build(WatchingOptions), settings.build(TlsOptions)
     require_encryption(options.bind, tls, insecure=insecure)
     if print_config:
         from eruca._cli.serve import print_settings
 
-        print_settings(settings, "table", options, identity, tls)
+        print_settings(settings, "table", options, identity, watching, tls)
         return
     set_up_logs(LogLevel.WARNING, as_json=False)
+    if reset is not None:
+        password = asyncio.run(renew_password(Path(options.directory), reset))
+        say(f"log in as {reset} with the one-time password {password}")
+        return
     for note in settings.notes:
         say(note)
     found: list[Cluster] = []
@@ -117,7 +129,7 @@ def console(
             raise ConfigError(f"--cluster {text}: expected NAME=HOST:PORT")
         client = make_options(parse_nameservers(addresses))
         found.append(cluster_type(name, Admin(options=client), ("-n", addresses)))
-    server = app(options, found, identity=identity, tls=tls)
+    server = app(options, found, identity=identity, tls=tls, watching=watching, list_undo=list_undo)
     hint = f"is another console running? Choose another port: --port {options.port + 1}"
     run_services([Service(server, hint)], lambda: announce_console(server))
 
@@ -139,11 +151,12 @@ def require_encryption(bind: str, tls: TlsOptions, *, insecure: bool) -> None:
         )
 
 
-def import_console() -> tuple[type[Console], type[Cluster]]:
-    """Return the classes of the console. Raises ConfigError without the extra."""
+def import_console() -> tuple[type[Console], type[Cluster], Callable[[Path, str], Awaitable[str]]]:
+    """Return the classes of the console, and what makes a one-time password. Raises ConfigError without the extra."""
     try:
         from eruca._console.app import Console
         from eruca._console.clusters import Cluster
+        from eruca._console.identity.resetting import renew_password
     except ImportError as error:
         raise ConfigError(f"the console needs a package: {error}", hint='pip install "eruca[console]"') from error
-    return Console, Cluster
+    return Console, Cluster, renew_password

@@ -33,7 +33,7 @@ from eruca._cli.demoorders import (
 )
 from eruca._cli.output import make_console
 from eruca._cli.tables import make_table
-from eruca._spark.requirements import require
+from eruca._schemas.bodies import require
 from eruca.errors import ConfigError, ErucaError
 
 _JAVA_MAJOR_MIN = 17

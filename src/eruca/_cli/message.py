@@ -9,14 +9,14 @@ import click
 
 from eruca._cli.administer import add_yes_option, confirm, operate
 from eruca._cli.changing import add_dry_run_option
-from eruca._cli.choosing import add_time_options, add_topic_argument
+from eruca._cli.choosing import add_time_options, add_topic_argument, parse_full_place
 from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.grouping import CommandGroup
+from eruca._cli.messageimport import import_
 from eruca._cli.messagerows import LIST_COLUMNS, describe_message, draw_message, draw_row
 from eruca._cli.output import add_output_option, format_bytes, format_duration, format_time, print_document
 from eruca._cli.tables import make_table
-from eruca._cli.tail import parse_place
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list, view_stream
 from eruca.admin import Admin, Consumed, Listed, QueueRow, StoredMessage, TraceRow, Track
 from eruca.errors import ConfigError, NoRoute
@@ -40,6 +40,7 @@ def message() -> None:
       eruca message show 7F00000100002A9F...           properties and body
       eruca message consumers 7F00000100002A9F...      who consumed it
       eruca message trace 7F000001000026A2...          what clients traced
+      eruca message import orders messages.jsonl       send the messages of a file
     """
 
 
@@ -104,14 +105,6 @@ def find(
         return await _view_read(messages, view, rows, f"topic {topic} has no such messages")
 
     view.show(ask)
-
-
-def parse_full_place(text: str) -> tuple[str, int]:
-    """Read a queue with the name of its broker."""
-    broker, number = parse_place(text)
-    if broker is None:
-        raise click.BadParameter(f"{text!r}: expected BROKER:N, for example broker-a:0", param_hint="--queue")
-    return broker, number
 
 
 def _in_time(since: datetime | None, until: datetime | None) -> str:
@@ -318,3 +311,6 @@ def deliver(name: str, group: str, client_id: str, dry_run: bool, yes: bool, nam
     print_document(outcome, output, lambda: [make_table(["delivered", ""], [fact for fact in facts if fact[1]])])
     if consumed is not None and consumed.outcome not in _SUCCESS:
         click.get_current_context().exit(1)
+
+
+message.add_command(import_)

@@ -16,6 +16,7 @@ from eruca._broker.administering.javakeys import IGNORED
 from eruca._broker.options import BrokerOptions
 from eruca._console.identity.options import IdentityOptions
 from eruca._console.options import ConsoleOptions
+from eruca._console.watching.options import WatchingOptions
 from eruca._filterserver.options import FilterServerOptions
 from eruca._ground.config import OptionInfo, StoreOptions, info_of, write_value
 from eruca._nameserver.options import NameServerOptions
@@ -116,6 +117,7 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.SERVER, EVERY_SERVER, MetricsOptions),
     (Role.CONSOLE, "console", ConsoleOptions),
     (Role.CONSOLE, "console", IdentityOptions),
+    (Role.CONSOLE, "console", WatchingOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (

@@ -18,6 +18,7 @@ from eruca._cli.output import add_output_option, format_time, print_document
 from eruca._cli.pipelineoptions import add_cluster_option, make_access, parse_span
 from eruca._cli.saying import say
 from eruca._cli.tables import make_table
+from eruca._ground.suggestions import suggest_name
 from eruca._spark.checkpoints.editing import (
     Change,
     EditPlan,
@@ -35,7 +36,6 @@ from eruca._spark.checkpoints.reading import (
     read_checkpoint,
 )
 from eruca._spark.offsets import EARLIEST, LATEST, OFFSET_WORDS, Offsets, name_queue
-from eruca._spark.suggestions import suggest_name
 from eruca._spark.timestamps import Timestamp, read_timestamp
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError

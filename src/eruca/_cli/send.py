@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
-import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eruca._cli.choosing import parse_full_place
 from eruca._cli.completing import suggest_topics
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca._cli.messagerows import describe_sent
@@ -26,6 +26,7 @@ from eruca._cli.tables import make_table
 from eruca._client.produce.outgoing import Receipt, find_delay_level
 from eruca._client.produce.producer import Producer
 from eruca._client.session.routes import Routes
+from eruca._ground.durations import read_span
 from eruca._ground.limits import FRAME_BYTES_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_PRODUCER_GROUP, check_topic
@@ -45,8 +46,6 @@ _BAR_FROM = 1000
 _READ_BYTES = 65536
 _TOPIC_TRIES = 50
 _TOPIC_TRY_S = 0.02
-_DELAY = re.compile(r"(\d{1,9})([smhd])")
-_DELAY_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(slots=True)
@@ -61,7 +60,9 @@ class Plan:
     keys: str
     properties: dict[str, str]
     shard: str | None
+    queue: MessageQueue | None
     delay_level: int | None
+    timer: timedelta | None
 
     @property
     def total(self) -> int:
@@ -79,6 +80,10 @@ class Plan:
 @click.option(
     "--delay-level", type=click.IntRange(1, 18), help="A delay level by number, for brokers with other delays."
 )
+@click.option(
+    "--timer", metavar="TIME", help="Deliver after any time, such as 45m (Eruca, RocketMQ 5); can be cancelled."
+)
+@click.option("-q", "--queue", "place", metavar="BROKER:N", help="Send to this queue, for example broker-a:0.")
 @click.option("--shard", metavar="KEY", help="Send messages with the same KEY to the same queue, in order.")
 @click.option("--count", type=click.IntRange(min=1), help="Send each BODY N times; {n} is replaced by the number.")
 @add_nameserver_option
@@ -91,6 +96,8 @@ def send(
     properties: tuple[str, ...],
     delay: str | None,
     delay_level: int | None,
+    timer: str | None,
+    place: str | None,
     shard: str | None,
     count: int | None,
     nameservers: str,
@@ -108,6 +115,7 @@ def send(
       eruca send orders '{"id": 7}' --tags created --keys "order-7 customer-3"
       eruca send orders paid shipped --shard order-7      one queue, in this order
       eruca send reminders "call back" --delay 30m
+      eruca send reminders "call back" --timer 45m
       eruca send load "message {n}" --count 10000
       journalctl -n 100 | eruca send logs
       eruca send -n 10.0.0.1:9876 hello "to another cluster" -o json
@@ -116,9 +124,15 @@ def send(
     if delay is not None:
         if delay_level is not None:
             raise click.UsageError("--delay and --delay-level are mutually exclusive")
-        delay_level = find_delay_level(_parse_delay(delay), instead="")
+        delay_level = find_delay_level(_parse_span(delay, "--delay"), instead="--timer takes any time")
+    if timer is not None and delay_level is not None:
+        raise click.UsageError("--timer and --delay are mutually exclusive")
+    if place is not None and shard is not None:
+        raise click.UsageError("--queue and --shard are mutually exclusive")
     named = _gather_properties(properties)
-    sender = _Sender(Plan(topic, bodies, count, tags, keys or "", named, shard, delay_level), output)
+    span = None if timer is None else _parse_span(timer, "--timer")
+    queue = None if place is None else MessageQueue(*parse_full_place(place), topic)
+    sender = _Sender(Plan(topic, bodies, count, tags, keys or "", named, shard, queue, delay_level, span), output)
     try:
         run_loop(sender.run(nameservers))
     except KeyboardInterrupt:
@@ -128,11 +142,11 @@ def send(
         sender.finish()
 
 
-def _parse_delay(text: str) -> timedelta:
-    match = _DELAY.fullmatch(text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a number followed by s, m, h or d", param_hint="--delay")
-    return timedelta(**{_DELAY_UNITS[match[2]]: int(match[1])})
+def _parse_span(text: str, option: str) -> timedelta:
+    try:
+        return read_span(text)
+    except ConfigError as error:
+        raise click.BadParameter(str(error.args[0]), param_hint=option) from None
 
 
 def _gather_properties(properties: tuple[str, ...]) -> dict[str, str]:
@@ -214,8 +228,8 @@ class _Sender:
         self._output = output
         self._rows: list[Receipt] = []
         self._bar = _Bar(plan.total)
-        # The queue of the shard. It is chosen once, so that messages stay in order if routes change.
-        self._queue: MessageQueue | None = None
+        # The wanted queue, or that of the shard. It is chosen once, so that messages stay in order if routes change.
+        self._queue = plan.queue
         self._blank_lines = 0
         self.count = 0
 
@@ -255,6 +269,7 @@ class _Sender:
             keys=plan.keys,
             properties=plan.properties,
             delay_level=plan.delay_level,
+            timer=plan.timer,
             shard=plan.shard if self._queue is None else None,
             queue=self._queue,
         )

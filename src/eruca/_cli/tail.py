@@ -13,6 +13,7 @@ from datetime import datetime
 import click
 
 from eruca._admin.storedmessages import describe_message as describe_stored
+from eruca._cli.choosing import parse_place
 from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca._cli.messagerows import describe_message, write_line
@@ -29,7 +30,6 @@ from eruca.errors import ConfigError, NetError, NoRoute
 # A group that every broker has, to read without leaving a trace.
 _LAST = "last"
 _LAST_COUNT = 10
-_DIGITS_MAX = 9
 _RETRY_S = 1.0
 _HOLD_S = 15.0
 # At most this many messages wait to be shown while following; then pulling stops for a slow terminal.
@@ -134,14 +134,6 @@ def tail(
     if wish.start == _LAST and count is None and not follow:
         wish.count = _LAST_COUNT
     run_loop(_run(_Tail(wish, nameservers)))
-
-
-def parse_place(text: str) -> tuple[str | None, int]:
-    """Read a queue: a number, or the name of a broker, a colon and a number."""
-    broker, _, number = text.rpartition(":")
-    if not number.isdecimal() or len(number) > _DIGITS_MAX:
-        raise click.BadParameter(f"{text!r} is not a queue: N or BROKER:N, for example broker-a:0")
-    return broker or None, int(number)
 
 
 def _parse_start(text: str) -> str | datetime:

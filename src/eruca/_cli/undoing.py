@@ -44,11 +44,12 @@ _FIXED = {
 
 def write_undo(undo: Iterable[Undo]) -> list[str]:
     """Return the command lines of calls, with the options that lead to the same cluster."""
-    lines: list[str] = []
-    for call in undo:
-        for words in _write_calls(call):
-            lines.append(shlex.join(["eruca", *words, *name_cluster()]))
-    return lines
+    return [shlex.join(["eruca", *words, *name_cluster()]) for words in list_undo(undo)]
+
+
+def list_undo(undo: Iterable[Undo]) -> list[list[str]]:
+    """Return the words of the commands, without those that lead to a cluster."""
+    return [words for call in undo for words in _write_calls(call)]
 
 
 def _write_calls(call: Undo) -> Iterator[list[str]]:

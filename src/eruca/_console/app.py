@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -14,12 +14,16 @@ from starlette.routing import Route as Mounted
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eruca._admin.plans import Plans
+from eruca._admin.results import Undo
 from eruca._console.brokers.reading import OptionMeaning
 from eruca._console.clusters import Cluster, Clusters
 from eruca._console.identity.identity import Identity
 from eruca._console.identity.options import IdentityOptions
 from eruca._console.identity.origins import Origins, read_headers
 from eruca._console.identity.tables import IDENTITY
+from eruca._console.messages.parts import MessageParts
+from eruca._console.messages.saved import FILTERS, SavedFilters
+from eruca._console.messages.schemas import load_decoder
 from eruca._console.options import ConsoleOptions
 from eruca._console.pages.live import Streams
 from eruca._console.pages.page import Frame
@@ -31,13 +35,16 @@ from eruca._console.routes import ROUTES
 from eruca._console.serving import WebServer
 from eruca._console.state import Schema, State
 from eruca._console.topics import favourites
+from eruca._console.watching import alarmtables, history
+from eruca._console.watching.options import WatchingOptions
+from eruca._console.watching.watching import Watching
 from eruca._ground.clock import Clock, SystemClock
 from eruca._net.certificates import list_own_names
 from eruca._net.tls import ServerTls
 from eruca._net.tlsoptions import TlsMode, TlsOptions
 
 #: The tables of all subjects.
-SCHEMAS: tuple[Schema, ...] = (IDENTITY, favourites.SCHEMA)
+SCHEMAS: tuple[Schema, ...] = (IDENTITY, history.SCHEMA, alarmtables.SCHEMA, favourites.SCHEMA, FILTERS)
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -62,10 +69,13 @@ class Console:
         identity: IdentityOptions | None = None,
         tls: TlsOptions | None = None,
         clock: Clock | None = None,
+        watching: WatchingOptions | None = None,
+        list_undo: Callable[[Sequence[Undo]], list[list[str]]] = lambda undo: [],
     ) -> None:
         self.options = options
         identity, tls = identity or IdentityOptions(), tls or TlsOptions()
         state = State(Path(options.directory), SCHEMAS)
+        schemas = Path(options.schemas) if options.schemas else None
         self.identity = Identity(identity, state, clock or SystemClock())
         self.parts = Parts(
             options=options,
@@ -74,8 +84,11 @@ class Console:
             identity=self.identity,
             plans=Plans(),
             streams=Streams(),
+            watching=Watching(clusters, state, watching or WatchingOptions(), url=identity.url),
+            list_undo=list_undo,
             favourites=favourites.Favourites(state),
             meanings={each.key: each for each in meanings},
+            messages=MessageParts(saved=SavedFilters(state), decoder=load_decoder(schemas)),
         )
         origins = Origins([*identity.list_hosts(), *list_own_names(options.bind)])
         self.app = guard(build_app(self.parts, ROUTES), origins)
@@ -96,12 +109,14 @@ class Console:
         await self.parts.state.open()
         self.first_password = await self.identity.start()
         await self.parts.clusters.start()
+        await self.parts.watching.start()
         await self._server.start(self.options.bind, self.options.port)
 
     async def stop(self) -> None:
         """Stop listening, end live views, close the admins and the file. Safe to call after a failed start."""
         self.parts.streams.close()
         await self._server.stop()
+        await self.parts.watching.stop()
         await self.parts.clusters.stop()
         await self.identity.stop()
         await self.parts.state.close()

@@ -27,3 +27,4 @@ class ConsoleOptions:
     directory: str = option(
         "eruca-console", "consoleDirectory", "where the console keeps users, sessions, its audit log and its history"
     )
+    schemas: str = option("", "consoleSchemas", "file that names the Avro and Protobuf schemas of topics; empty: none")

@@ -359,3 +359,36 @@ CONSOLE_MASKS_MAX = 200
 # Open connections of browsers, which have six each, and how long a form may take to arrive.
 CONSOLE_CONNECTIONS_MAX = 500
 CONSOLE_FORM_SECONDS_MAX = 60.0
+
+# --- messages in the console --------------------------------------------------------------------------------------
+# Characters of a filter expression, how deep its conditions nest (each level is a call), and of a pattern of LIKE: a
+# search in the longest text takes some milliseconds.
+CONSOLE_FILTER_CHARS_MAX = 2000
+CONSOLE_FILTER_DEPTH_MAX = 50
+CONSOLE_PATTERN_CHARS_MAX = 200
+# One step of a search: messages and bytes that are read, and the time. A page shows the progress after each step and
+# asks for the next one, up to this many.
+CONSOLE_SCAN_MESSAGES_MAX = 5000
+CONSOLE_SCAN_BYTES_MAX = 32 * 1024 * 1024
+CONSOLE_SCAN_SECONDS_MAX = 2.0
+CONSOLE_SCAN_STEPS_MAX = 20
+# Messages that one page of a search shows.
+CONSOLE_FOUND_MAX = 100
+# Searches that run at the same time for all users.
+CONSOLE_SCANS_MAX = 8
+# Messages a second that a live tail sends to a page; further ones are counted, not shown.
+CONSOLE_TAIL_RATE_MAX = 50
+# Bytes of a body that a page shows and that a filter looks into. The whole body can be downloaded.
+CONSOLE_BODY_BYTES_MAX = 256 * 1024
+# An imported file, its lines, and the dead letters that one action sends again. Files wait in memory to be confirmed.
+CONSOLE_IMPORT_BYTES_MAX = 1024 * 1024
+CONSOLE_IMPORT_LINES_MAX = 1000
+CONSOLE_LETTERS_MAX = 1000
+# Saved filters of one user, and the characters of a name.
+CONSOLE_SAVED_FILTERS_MAX = 100
+CONSOLE_FILTER_NAME_CHARS_MAX = 60
+
+# --- importing messages from a file -------------------------------------------------------------------------------
+# Bytes and messages of one file for `eruca message import`: both are in memory at once.
+IMPORT_BYTES_MAX = 256 * 1024 * 1024
+IMPORT_LINES_MAX = 100_000

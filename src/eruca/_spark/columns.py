@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eruca._spark.suggestions import suggest_name
+from eruca._ground.suggestions import suggest_name
 from eruca.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
-from eruca._spark.requirements import require
+from eruca._schemas.bodies import require
 from eruca.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from eruca._spark.suggestions import suggest_name
+from eruca._ground.suggestions import suggest_name
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError, OffsetLost
 

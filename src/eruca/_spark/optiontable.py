@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eruca._spark.suggestions import suggest_name
+from eruca._ground.suggestions import suggest_name
 from eruca.errors import ConfigError
 
 Reader = Callable[[str], Any]

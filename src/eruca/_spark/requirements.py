@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Any, Final
 
 from eruca.errors import ConfigError
 
 # What the extra `spark` installs, and py4j, which pyspark brings along.
 _SPARK_PACKAGES: Final = frozenset({"numpy", "pyarrow", "pyspark", "py4j"})
-
-
-def require(package: str, who: str, extra: str, *, module: str = "") -> None:
-    """Raise ConfigError, which names the extra to install, unless a package is installed."""
-    try:
-        is_installed = importlib.util.find_spec(module or package) is not None
-    except (ModuleNotFoundError, ValueError):  # the package that contains it is missing, or it was blocked
-        is_installed = False
-    if not is_installed:
-        raise ConfigError(f"{who} needs {package}", hint=f'pip install "eruca[{extra}]", on every node')
 
 
 def load_module(name: str, who: str) -> Any:

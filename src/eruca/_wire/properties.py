@@ -62,7 +62,7 @@ ERUCA_ONCE: Final = "ERUCA_ONCE"
 # The DELAY of a message that is redelivered for the first time, unless specified: 10 s, and more each time.
 RETRY_LEVEL_FIRST: Final = 3
 
-# Names that are not allowed for user properties.
+# Names that are not allowed for user properties; clients and brokers set them.
 RESERVED: Final = frozenset(
     {
         KEYS,
@@ -100,6 +100,13 @@ RESERVED: Final = frozenset(
         MQ2_FLAG,
         INNER_MULTI_DISPATCH,
         INNER_MULTI_QUEUE_OFFSET,
+        TIMER_DELAY_MS,
+        TIMER_DELAY_SEC,
+        TIMER_DELIVER_MS,
+        TIMER_DEL_UNIQKEY,
+        TIMER_OUT_MS,
+        TIMER_ROLLED_FROM,
+        ERUCA_ONCE,
     }
 )
 

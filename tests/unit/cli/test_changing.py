@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from eruca._cli.changing import describe_change
+from eruca._cli.choosing import parse_full_place, parse_place
 from eruca._cli.groupviews import list_faults
-from eruca._cli.message import parse_full_place
 from eruca._cli.messagerows import describe_sent, say_body
 from eruca._cli.serverconfig import hide_changes, hide_secrets, is_secret, parse_settings, view_configs
-from eruca._cli.tail import parse_place
 from eruca._client.produce.outgoing import Receipt, SendStatus
 from eruca._wire.bodies import MessageQueue
 from eruca.admin import (

@@ -63,6 +63,13 @@ def test_a_compressed_body_is_unpacked_once() -> None:
     assert message.body is message.body
 
 
+def test_its_properties_are_those_that_its_sender_set() -> None:
+    """Delays of any length and idempotent producers use properties too."""
+    message = make(colour="red", TIMER_DELAY_MS="500", TIMER_OUT_MS="1700000000500", ERUCA_ONCE="q:1:2:3", DELAY="3")
+    assert message.properties == {"colour": "red"}
+    assert message.all_properties["TIMER_DELAY_MS"] == "500"
+
+
 def test_a_namespace_is_not_seen() -> None:
     assert make("shop%orders", namespace="shop").topic == "orders"
     assert make("%RETRY%shop%billing", namespace="shop", RETRY_TOPIC="shop%orders").topic == "orders"

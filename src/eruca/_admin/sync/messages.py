@@ -16,6 +16,7 @@ from eruca._admin.storedmessages import StoredMessage
 from eruca._admin.sync.base import PlainPart
 from eruca._admin.tracing import TraceRow, Track
 from eruca._client.produce.outgoing import Receipt
+from eruca._ground.durations import Duration
 
 
 class Messages(PlainPart[AsyncMessages]):
@@ -61,12 +62,16 @@ class Messages(PlainPart[AsyncMessages]):
         tags: str = "*",
         key: str | None = None,
         group: str | None = None,
+        newest_first: bool = False,
+        resume: Mapping[str, int] | None = None,
         limit: int | None = LIMIT,
     ) -> Iterator[StoredMessage]:
         """Yield the messages of a topic up to the present ends of its queues, in the order of storing. Raises NoRoute.
 
         `since` and `until` are times of storing; both ends are included. `offset` needs `broker` and `queue`. With
-        `group`, brokers count the messages as read by this group, whose offsets stay as they are.
+        `group`, brokers count the messages as read by this group, whose offsets stay as they are. `newest_first` reads
+        backwards. `resume` continues an earlier read: the offset of the last message it returned of each queue,
+        `{"broker-a:0": 41}`.
         """
         return self._iterate(
             self._twin.read(
@@ -79,6 +84,8 @@ class Messages(PlainPart[AsyncMessages]):
                 tags=tags,
                 key=key,
                 group=group,
+                newest_first=newest_first,
+                resume=resume,
                 limit=limit,
             )
         )
@@ -112,13 +119,17 @@ class Messages(PlainPart[AsyncMessages]):
         properties: Mapping[str, str] | None = None,
         broker: str | None = None,
         queue: int | None = None,
+        shard: str | None = None,
+        delay: Duration | None = None,
+        timer: Duration | datetime | None = None,
         trace: bool = False,
         auto_create: bool = False,
         dry_run: bool = False,
     ) -> Receipt | None:
         """Send a message, to any queue or to a certain one, for a test; None with `dry_run`.
 
-        It creates no topic, unless `auto_create` is set and brokers allow it.
+        It creates no topic, unless `auto_create` is set and brokers allow it. `shard` chooses the queue, `delay` is one
+        of the delay levels and `timer` any delay or a time, as for a producer.
         """
         return self._run(
             self._twin.send(
@@ -129,6 +140,9 @@ class Messages(PlainPart[AsyncMessages]):
                 properties=properties,
                 broker=broker,
                 queue=queue,
+                shard=shard,
+                delay=delay,
+                timer=timer,
                 trace=trace,
                 auto_create=auto_create,
                 dry_run=dry_run,

@@ -63,6 +63,8 @@ class Field:
     # The key of a sentence below the field.
     hint: str = ""
     chars_max: int = 255
+    # Lines of an area.
+    rows: int = 8
 
 
 def read_fields(visit: Visit, fields: Sequence[Field]) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def _read_field(visit: Visit, field: Field, text: str) -> Any:
         if field.required:
             raise ValueError(visit.text("forms.required"))
         return None if field.kind != "area" else ""
-    if len(text) > (_TEXT_CHARS_MAX if field.kind == "area" else field.chars_max):
+    if len(text) > (max(_TEXT_CHARS_MAX, field.chars_max) if field.kind == "area" else field.chars_max):
         raise ValueError(visit.text("forms.too_long"))
     if field.kind == "choice" and text not in field.choices:
         raise ValueError(visit.text("forms.choose", choices=", ".join(field.choices)))
@@ -172,6 +174,7 @@ async def change(
         target=target,
         command=command,
         outcomes=outcomes,
+        undo=[visit.command(*words) for words in visit.parts.list_undo(getattr(result, "undo", []))],
         then=then,
         result=result,
     )

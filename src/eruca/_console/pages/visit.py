@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -13,13 +13,14 @@ from starlette.requests import Request
 
 from eruca._admin.admin import Admin
 from eruca._admin.plans import Plans
-from eruca._admin.results import Problem
+from eruca._admin.results import Problem, Undo
 from eruca._console.brokers.reading import OptionMeaning
 from eruca._console.clusters import Cluster, Clusters
 from eruca._console.identity.gate import find_address
 from eruca._console.identity.identity import Identity
 from eruca._console.identity.rights import Need, User
 from eruca._console.identity.sessions import Session
+from eruca._console.messages.parts import MessageParts
 from eruca._console.options import ConsoleOptions
 from eruca._console.pages.commands import write_command
 from eruca._console.pages.live import Streams
@@ -27,6 +28,7 @@ from eruca._console.pages.routing import Route
 from eruca._console.pages.texts import Texts
 from eruca._console.state import State
 from eruca._console.topics.favourites import Favourites
+from eruca._console.watching.watching import Watching
 
 _NO_FORM: ImmutableMultiDict[str, Any] = FormData()
 
@@ -41,9 +43,13 @@ class Parts:
     identity: Identity
     plans: Plans
     streams: Streams
+    watching: Watching
+    # The words of the commands that undo a change; the command line knows its commands.
+    list_undo: Callable[[Sequence[Undo]], list[list[str]]]
     favourites: Favourites
     # What the options of brokers mean, by their names.
     meanings: Mapping[str, OptionMeaning]
+    messages: MessageParts
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,23 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// --- fields that belong to a choice ----------------------------------------------------------------------------
+
+// <select data-shows id="mode"> shows the fields with data-for="mode" whose data-when has its value.
+function refreshFields() {
+  for (const choice of document.querySelectorAll("select[data-shows]")) {
+    for (const field of document.querySelectorAll(`[data-for="${choice.id}"]`)) {
+      const isWanted = field.dataset.when.split(" ").includes(choice.value);
+      field.hidden = !isWanted;
+      field.querySelectorAll("input").forEach((input) => { input.disabled = !isWanted; });
+    }
+  }
+}
+document.addEventListener("change", refreshFields);
+document.addEventListener("htmx:afterSettle", refreshFields);
+addEventListener("pageshow", refreshFields);
+refreshFields();
+
 // --- relative times ----------------------------------------------------------------------------------------------
 
 const UNITS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
@@ -118,18 +135,37 @@ function refreshTimes() {
 }
 setInterval(refreshTimes, 5000);
 
+// What asks again at intervals (data-calm: the regions it replaces) waits while its page is hidden or somebody is busy in one.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const regions = event.target.dataset.calm;
+  if (!regions) return;
+  const isBusy = [...document.querySelectorAll(regions)].some((each) => each.contains(document.activeElement));
+  if (document.hidden || isBusy || !getSelection().isCollapsed) event.preventDefault();
+});
+
 // --- live regions ------------------------------------------------------------------------------------------------
 
 // Each element with data-live has a stream; an event replaces the content of the element whose id is its name, or
 // with data-live-add on it, adds rows at its top, up to that many.
 const streams = new Map();
+// Rows that arrived while the element they belong to is held; they are added when it goes on.
+const holds = new Map();
 
 function receive(event) {
   const target = document.getElementById(event.lastEventId || event.type);
   if (!target) return;
   if (target.dataset.liveAdd) {
+    const most = Number(target.dataset.liveAdd);
+    const held = holds.get(target);
+    if (held) {
+      held.rows.push(event.data);
+      if (held.rows.length > most) held.rows.shift();
+      held.count += 1;
+      held.show();
+      return;
+    }
     target.insertAdjacentHTML("afterbegin", event.data);
-    while (target.children.length > Number(target.dataset.liveAdd)) target.lastElementChild.remove();
+    while (target.children.length > most) target.lastElementChild.remove();
   } else {
     target.innerHTML = event.data;
   }
@@ -152,7 +188,8 @@ function closeStream(element) {
 }
 
 function refreshStreams() {
-  const wanted = document.hidden ? [] : [...document.querySelectorAll("[data-live]:not([data-paused])")];
+  const kept = document.hidden ? "[data-live-always]" : "";
+  const wanted = [...document.querySelectorAll(`[data-live]${kept}:not([data-paused])`)];
   for (const element of [...streams.keys()]) if (!wanted.includes(element)) closeStream(element);
   for (const element of wanted) if (!streams.has(element)) openStream(element);
 }
@@ -166,6 +203,24 @@ document.addEventListener("click", (event) => {
   const isPaused = region.toggleAttribute("data-paused");
   button.setAttribute("aria-pressed", String(isPaused));
   refreshStreams();
+});
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-hold]");
+  if (!button) return;
+  const target = document.getElementById(button.dataset.hold);
+  const label = button.querySelector("span");
+  const held = holds.get(target);
+  button.setAttribute("aria-pressed", String(!held));
+  if (held) {
+    holds.delete(target);
+    label.textContent = held.text;
+    held.rows.forEach((data) => receive({ lastEventId: target.id, data }));
+    refreshTimes();
+    return;
+  }
+  const show = () => { label.textContent = button.dataset.heldText.replace("#", holds.get(target).count); };
+  holds.set(target, { rows: [], count: 0, text: label.textContent, show });
+  show();
 });
 addEventListener("pagehide", () => { for (const element of [...streams.keys()]) closeStream(element); });
 refreshStreams();

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from eruca._ground.smallfiles import make_directories, replace_file, sync_directory, write_file
+from eruca._ground.suggestions import suggest_name
 from eruca._spark.checkpoints.reading import (
     STATE,
     Checkpoint,
@@ -25,7 +26,6 @@ from eruca._spark.checkpoints.reading import (
     read_bounded,
 )
 from eruca._spark.offsets import name_queue
-from eruca._spark.suggestions import suggest_name
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError
 

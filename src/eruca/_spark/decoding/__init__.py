@@ -11,12 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eruca._schemas.registry import SchemaRegistry
 from eruca._spark.decoding import avro, framedprotobuf
 from eruca._spark.decoding.badrows import set_bad_aside, split_bad
 from eruca._spark.decoding.bodies import add_decoded
 from eruca._spark.decoding.jsontext import decode_json
 from eruca._spark.decoding.protobuf import load_protobuf
-from eruca._spark.decoding.registry import SchemaRegistry
 from eruca.errors import ConfigError
 
 if TYPE_CHECKING:

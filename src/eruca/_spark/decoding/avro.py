@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +26,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eruca._spark.decoding.bodies import BadBody, Decode
-from eruca._spark.decoding.framing import split_frame
-from eruca._spark.decoding.registry import AVRO, Registered, SchemaCache, SchemaRegistry, SchemaSource
-from eruca._spark.requirements import require
+from eruca._schemas.avro import join, load_file, make_decoder, make_framed_decoder, strip
+from eruca._schemas.bodies import BadBody, Decode, require
+from eruca._schemas.registry import SchemaRegistry, SchemaSource
 from eruca.errors import ConfigError
-
-# The single-object encoding: a marker, the fingerprint of the schema, the datum.
-#
-#   0        2                       10
-#   | C3 01  | CRC-64-AVRO, little   | datum ...
-_MARK: Final = b"\xc3\x01"
-_HEADER_BYTES: Final = 10
-_WRONG: Final = "it does not match the Avro schema"
 
 _PRIMITIVES: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
@@ -57,7 +47,6 @@ _LOGICAL: Final[dict[str, DataType]] = {
     "local-timestamp-millis": TimestampNTZType(),
     "local-timestamp-micros": TimestampNTZType(),
 }
-_DECIMAL_DIGITS_MAX: Final = 38
 # Either is read as the wider type.
 _WIDENED: Final = (({"int", "long"}, "long"), ({"float", "double"}, "double"))
 
@@ -76,18 +65,7 @@ class AvroSchema:
 
     def make_decoder(self) -> Decode:
         """Return a function that decodes one body."""
-        import fastavro
-        from fastavro.schema import fingerprint, to_parsing_canonical_form
-
-        written = fastavro.parse_schema(json.loads(self.written))
-        read = fastavro.parse_schema(json.loads(self.read)) if self.read is not None else None
-        mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(json.loads(self.written)), "CRC-64-AVRO"))
-
-        def decode(body: bytes) -> Any:
-            is_marked = body[:2] == _MARK and body[2:_HEADER_BYTES] == mark
-            return _read_datum(body, _HEADER_BYTES if is_marked else 0, written, read)
-
-        return decode
+        return make_decoder(self.written, self.read)
 
 
 @dataclass(frozen=True)
@@ -104,35 +82,7 @@ class FramedAvro:
 
     def make_decoder(self) -> Decode:
         """Return a function that decodes one body."""
-        import fastavro
-
-        schemas = self.source.open()
-        read = fastavro.parse_schema(json.loads(self.read))
-        writers = SchemaCache(lambda schema_id: _parse_registered(schema_id, schemas.find(schema_id)))
-
-        def decode(body: bytes) -> Any:
-            schema_id, at = split_frame(body)
-            return _read_datum(body, at, writers.get(schema_id), read)
-
-        return decode
-
-
-def _read_datum(body: bytes, at: int, written: Any, read: Any) -> Any:
-    """Read the datum that begins at a place of a body and must end with it. Raises BadBody and what fastavro raises."""
-    import fastavro
-
-    stream = io.BytesIO(body)
-    stream.seek(at)
-    try:
-        value = fastavro.schemaless_reader(stream, written, read)
-    except EOFError as problem:
-        raise BadBody(f"{_WRONG}: it ends too early. {problem}".removesuffix(". ")) from None
-    except IndexError:
-        raise BadBody(f"{_WRONG}: it ends too early, or refers to a union branch that does not exist") from None
-    left = len(body) - stream.tell()
-    if left:
-        raise BadBody(f"{_WRONG}: {left} bytes are left over")
-    return value
+        return make_framed_decoder(self.source, self.read)
 
 
 # -- schemas of a registry ---------------------------------------------------------------------------------------------
@@ -151,64 +101,12 @@ def load_framed(registry: SchemaRegistry, reader_schema_file: str | Path | None,
         read = load_file(reader_schema_file)
     else:
         try:
-            read = json.dumps(_strip(_join(source.open().find_latest(subject))))
+            read = json.dumps(strip(join(source.open().find_latest(subject))))
         except BadBody as error:
             raise ConfigError(f"the newest schema of {subject} cannot be used: {error}") from None
     schema = FramedAvro(source, read)
     _ = schema.spark  # fails here rather than in a task
     return schema
-
-
-def _parse_registered(schema_id: int, registered: Registered) -> Any:
-    import fastavro
-
-    try:
-        return fastavro.parse_schema(_join(registered))
-    except BadBody as error:
-        raise BadBody(f"schema {schema_id} cannot be used: {error}") from None
-
-
-def _join(registered: Registered) -> Any:
-    """Return a schema that contains the schemas it refers to. Raises BadBody."""
-    named: dict[str, Any] = {}
-    try:
-        return _inline(_parse_all(registered, named), named, set())
-    except RecursionError:
-        raise BadBody("it is nested too deeply") from None
-
-
-def _parse_all(registered: Registered, named: dict[str, Any]) -> Any:
-    """Parse a schema after those it refers to; `named` collects all types by full name."""
-    import fastavro
-
-    if registered.kind != AVRO:
-        raise BadBody(f"it is {registered.kind}, not {AVRO}")
-    for _, each in registered.references:
-        _parse_all(each, named)
-    try:
-        return fastavro.parse_schema(json.loads(registered.text), named_schemas=named)
-    except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError) as error:
-        raise BadBody(f"it is not an Avro schema: {error!r}") from None
-
-
-def _inline(schema: Any, named: dict[str, Any], seen: set[str]) -> Any:
-    """Replace the first mention of each type by its definition."""
-    if isinstance(schema, list):
-        return [_inline(each, named, seen) for each in schema]
-    if isinstance(schema, str):
-        if schema in _PRIMITIVES or schema in seen or schema not in named:
-            return schema
-        return _inline(named[schema], named, seen)
-    kept = {key: value for key, value in schema.items() if not key.startswith("__")}
-    if "name" in kept:
-        seen.add(kept["name"])
-    for key in ("type", "items", "values"):
-        if key in kept:
-            kept[key] = _inline(kept[key], named, seen)
-    if "fields" in kept:
-        fields = kept["fields"]
-        kept["fields"] = [{**field, "type": _inline(field["type"], named, seen)} for field in fields]
-    return kept
 
 
 # -- schema files ------------------------------------------------------------------------------------------------------
@@ -220,38 +118,6 @@ def load_avro(schema_file: str | Path, reader_schema_file: str | Path | None) ->
     schema = AvroSchema(load_file(schema_file), None if reader_schema_file is None else load_file(reader_schema_file))
     _ = schema.spark  # fails here rather than in a task
     return schema
-
-
-def load_file(path: str | Path) -> str:
-    """Return the schema of a file as JSON, with those of the files it refers to. Raises ConfigError."""
-    import fastavro
-    from fastavro.schema import load_schema
-
-    try:
-        return json.dumps(_strip(load_schema(str(path))))
-    except OSError as error:
-        raise ConfigError(f"Avro schema {path}: {error.strerror}") from None
-    except (fastavro.schema.SchemaParseException, fastavro.repository.SchemaRepositoryError, ValueError) as error:
-        raise ConfigError(f"Avro schema {path}: {error!r}") from None
-
-
-def _strip(schema: Any) -> Any:
-    """Return a schema without the library's marks, and without logical types that have no Spark type."""
-    if isinstance(schema, list):
-        return [_strip(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {key: _strip(value) if key != "default" else value for key, value in schema.items() if key[:2] != "__"}
-    if not _is_known_logical(kept):
-        kept.pop("logicalType", None)
-    return kept
-
-
-def _is_known_logical(schema: dict[str, Any]) -> bool:
-    logical = schema.get("logicalType")
-    if logical == "decimal":
-        return int(schema.get("precision", 0)) <= _DECIMAL_DIGITS_MAX
-    return logical in _LOGICAL
 
 
 def _to_spark(schema: Any, named: dict[str, Any], around: tuple[str, ...]) -> DataType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -29,16 +28,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from eruca._schemas.bodies import Decode, describe
 from eruca.errors import ConfigError, ErucaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A reason is for people; the body itself is still available.
-_REASON_CHARS_MAX: Final = 300
 _DECODED: Final = "__decoded"
-
-Decode = Callable[[bytes], Any]
 
 _ARROW: Final[dict[type[DataType], pa.DataType]] = {
     BooleanType: pa.bool_(),
@@ -53,10 +49,6 @@ _ARROW: Final[dict[type[DataType], pa.DataType]] = {
     TimestampNTZType: pa.timestamp("us"),
     DayTimeIntervalType: pa.duration("us"),
 }
-
-
-class BadBody(ValueError):
-    """A body that cannot be decoded; the text is the reason."""
 
 
 class BodySchema(Protocol):
@@ -135,14 +127,6 @@ def _empty_misfits(values: list[Any], reasons: list[str | None], kind: pa.DataTy
 @functools.lru_cache(maxsize=32)
 def _open_schema(schema: BodySchema) -> tuple[Decode, pa.DataType]:
     return schema.make_decoder(), to_arrow(schema.spark)
-
-
-def describe(problem: Exception) -> str:
-    """Return a reason in one line of limited length."""
-    text = " ".join(str(problem).split())
-    if not isinstance(problem, BadBody):
-        text = f"{type(problem).__name__}: {text}" if text else type(problem).__name__
-    return text if len(text) <= _REASON_CHARS_MAX else text[: _REASON_CHARS_MAX - 3] + "..."
 
 
 def to_arrow(kind: DataType) -> pa.DataType:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,12 +25,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eruca._spark.decoding.bodies import BadBody, Decode
-from eruca._spark.requirements import require
-from eruca._spark.suggestions import suggest_name
+from eruca._schemas.bodies import Decode, require
+from eruca._schemas.protobuf import find_name, find_type, load_descriptors, make_parser
 from eruca.errors import ConfigError
-
-_COMPILE_SECONDS_MAX: Final = 60
 
 Read = Callable[[Any], Any]
 
@@ -62,10 +53,6 @@ _WRAPPERS: Final = frozenset(
 _FREE: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
 
 
-class NoCompiler(ConfigError):
-    """No program is installed that reads `.proto` files."""
-
-
 @dataclass(frozen=True)
 class ProtobufSchema:
     """A message type: descriptor files, and the name of the message in them."""
@@ -77,33 +64,13 @@ class ProtobufSchema:
     @property
     def spark(self) -> DataType:
         """The type of the decoded column."""
-        return _read_message(_build_pool(self.descriptors).FindMessageTypeByName(self.message), ())[0]
+        return _read_message(find_type(self.descriptors, self.message), ())[0]
 
     def make_decoder(self) -> Decode:
         """Return a function that decodes one body."""
-        from google.protobuf.message import DecodeError
-        from google.protobuf.message_factory import GetMessageClass
-        from google.protobuf.unknown_fields import UnknownFieldSet
-
-        descriptor = _build_pool(self.descriptors).FindMessageTypeByName(self.message)
-        parse = GetMessageClass(descriptor).FromString
-        _, read = _read_message(descriptor, ())
-        refuse_unknown = self.refuse_unknown
-
-        def decode(body: bytes) -> Any:
-            try:
-                message = parse(body)
-            except DecodeError as problem:
-                raise BadBody(f"it is not Protobuf: {problem}") from None
-            if not message.IsInitialized():
-                raise BadBody(f"it is not a {self.message}: {', '.join(message.FindInitializationErrors())} missing")
-            if refuse_unknown:
-                unknown = sorted({field.field_number for field in UnknownFieldSet(message)})
-                if unknown:
-                    raise BadBody(f"it is not a {self.message}: there is no field {unknown[0]}")
-            return read(message)
-
-        return decode
+        parse = make_parser(self.descriptors, self.message, refuse_unknown=self.refuse_unknown)
+        _, read = _read_message(find_type(self.descriptors, self.message), ())
+        return lambda body: read(parse(body))
 
 
 # -- schema files ------------------------------------------------------------------------------------------------------
@@ -115,99 +82,11 @@ def load_protobuf(schema_file: str | Path, message: str, refuse_unknown: bool) -
     return choose_message(load_descriptors(Path(schema_file)), message, refuse_unknown, str(schema_file))
 
 
-def load_descriptors(path: Path) -> bytes:
-    """Return the descriptors of a schema file and of the files it imports. Raises ConfigError."""
-    try:
-        content = compile_file(path) if path.suffix == ".proto" else path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"Protobuf schema {path}: {error.strerror}") from None
-    parse_files(content, str(path))
-    return content
-
-
 def choose_message(content: bytes, message: str, refuse_unknown: bool, where: str) -> ProtobufSchema:
     """Find a message in descriptors; without a name, the only one of the last file. Raises ConfigError."""
-    files = parse_files(content, where)
-    names = [name for file in files for name in _list_messages(file.message_type, file.package)]
-    own = _list_messages(files[-1].message_type, files[-1].package)
-    if not message and len(own) == 1:
-        message = own[0]
-    if message not in names:
-        guess = suggest_name(message, names, f"there are {', '.join(own)}")
-        raise ConfigError(f"{where} has no message {message}" if message else f"which message of {where}?", hint=guess)
-    schema = ProtobufSchema(content, message, refuse_unknown)
+    schema = ProtobufSchema(content, find_name(content, message, where), refuse_unknown)
     _ = schema.spark  # fails here rather than in a task
     return schema
-
-
-def compile_file(path: Path) -> bytes:
-    """Return the descriptors of a `.proto` file and of everything it imports."""
-    if importlib.util.find_spec("grpc_tools") is not None:
-        command = [sys.executable, "-m", "grpc_tools.protoc"]
-    elif (protoc := shutil.which("protoc")) is not None:
-        command = [protoc]
-    else:
-        raise NoCompiler(
-            f"no compiler is installed that can read {path}",
-            hint="pip install grpcio-tools, or give a descriptor set (protoc --include_imports --descriptor_set_out)",
-        )
-    path.stat()  # a missing file raises a clearer error than the compiler's
-    with tempfile.TemporaryDirectory(prefix="eruca-proto-") as directory:
-        out = Path(directory) / "set.desc"
-        arguments = [f"--proto_path={path.parent}", "--include_imports", f"--descriptor_set_out={out}", str(path)]
-        run = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, timeout=_COMPILE_SECONDS_MAX, check=False
-        )
-        if run.returncode:
-            raise ConfigError(f"{path} is not Protobuf: {' '.join(run.stderr.split())}")
-        return out.read_bytes()
-
-
-def parse_files(content: bytes, where: str) -> list[Any]:
-    """Return the files of a descriptor set, each after those it imports. Raises ConfigError."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
-    from google.protobuf.message import DecodeError
-
-    try:
-        files = list(FileDescriptorSet.FromString(content).file)
-    except DecodeError:
-        files = []
-    if not files:
-        raise ConfigError(
-            f"{where} is not a descriptor set", hint="made by protoc --include_imports --descriptor_set_out=FILE"
-        )
-    try:
-        _build_pool(content)
-    except (TypeError, KeyError) as error:
-        raise ConfigError(f"{where}: {error}", hint="made with --include_imports?") from None
-    return files
-
-
-def _list_messages(messages: Iterable[Any], around: str) -> list[str]:
-    found = []
-    for message in messages:
-        name = f"{around}.{message.name}".lstrip(".")
-        if not message.options.map_entry:
-            found += [name, *_list_messages(message.nested_type, name)]
-    return found
-
-
-def _build_pool(content: bytes) -> Any:
-    """Return a pool with these files, and with the standard Protobuf files that they import but do not include."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
-    from google.protobuf.descriptor_pool import DescriptorPool
-
-    pool = DescriptorPool()
-    files = FileDescriptorSet.FromString(content).file
-    there = {file.name for file in files}
-    for file in files:
-        for needed in file.dependency:
-            if needed not in there and needed.startswith("google/protobuf/"):
-                module = importlib.import_module(needed.removesuffix(".proto").replace("/", ".") + "_pb2")
-                pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
-                there.add(needed)
-        pool.AddSerializedFile(file.SerializeToString())
-    return pool
 
 
 # -- types and their readers -------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from eruca._spark.pipelines.inputs import MessageInput, open_messages
 from eruca._spark.pipelines.summary import JobSummary
 from eruca._spark.pipelines.tracking import track_job
 from eruca._wire.names import DLQ_PREFIX
-from eruca._wire.properties import ERUCA_ONCE, RESERVED, RETRY_TOPIC
+from eruca._wire.properties import RESERVED, RETRY_TOPIC
 from eruca.errors import ConfigError, RequestRefused
 
 # Properties of a replayed message: the id of the replay, and the id of the original message.
@@ -77,7 +77,7 @@ def prepare_replay(messages: Any, options: ReplayOptions, replay_id: str) -> Any
 
     Properties that brokers and consumers added are dropped; all others are kept.
     """
-    ways = [*sorted(RESERVED), ERUCA_ONCE, REPLAY, REPLAY_OF]
+    ways = [*sorted(RESERVED), REPLAY, REPLAY_OF]
     origin = sf.coalesce(sf.element_at("properties", RETRY_TOPIC), sf.col("topic"))
     spread = messages.repartition(options.parallel, "topic", "broker", "queueId")
     own = sf.map_filter("properties", lambda name, _: ~name.isin(ways))

@@ -16,6 +16,7 @@ from pyspark.sql import functions as sf
 
 from eruca._admin.lag import sum_lag
 from eruca._admin.offsets import Offsets
+from eruca._schemas.bodies import require
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.charts import write_report
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
@@ -23,7 +24,6 @@ from eruca._spark.pipelines.query import show_value
 from eruca._spark.pipelines.summary import JobSummary
 from eruca._spark.pipelines.traces import find_consumed, open_traces
 from eruca._spark.pipelines.tracking import keep, track_job
-from eruca._spark.requirements import require
 from eruca._wire.names import TRACE_TOPIC
 from eruca.errors import ConfigError
 

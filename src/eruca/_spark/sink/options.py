@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from eruca._client.produce.packing import COMPRESSIONS
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from eruca._ground.suggestions import suggest_name
 from eruca._spark.cluster import ACCESS_OPTIONS, Access
 from eruca._spark.optiontable import (
     OptionTable,
@@ -22,7 +23,6 @@ from eruca._spark.optiontable import (
     read_flag,
     read_text,
 )
-from eruca._spark.suggestions import suggest_name
 from eruca._wire.names import check_topic
 from eruca._wire.properties import RESERVED
 from eruca.errors import ConfigError

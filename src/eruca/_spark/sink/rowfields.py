@@ -11,34 +11,12 @@ import pyarrow.compute as pc
 
 from eruca._spark.kernel import packing
 from eruca._spark.sink.rowcolumns import as_plain, empty_nulls, find_column, make_texts, read_offsets, read_valid
-from eruca._wire.properties import (
-    DELAY,
-    ERUCA_ONCE,
-    RESERVED,
-    TIMER_DEL_UNIQKEY,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
-    TIMER_ROLLED_FROM,
-)
+from eruca._wire.properties import DELAY, RESERVED, TIMER_DELAY_MS, TIMER_DELIVER_MS
 
 _Delays: TypeAlias = tuple[packing.Field, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
 
 # Left out of the map of properties, so that messages read from one topic can be written to another.
-_LEFT_OUT: Final = frozenset(
-    name.encode()
-    for name in (
-        *RESERVED,
-        ERUCA_ONCE,
-        TIMER_DELAY_MS,
-        TIMER_DELAY_SEC,
-        TIMER_DELIVER_MS,
-        TIMER_DEL_UNIQKEY,
-        TIMER_OUT_MS,
-        TIMER_ROLLED_FROM,
-    )
-)
+_LEFT_OUT: Final = frozenset(name.encode() for name in RESERVED)
 
 
 def make_text_field(piece: pa.RecordBatch, name: str, prop: str, default: str) -> list[packing.Field]:

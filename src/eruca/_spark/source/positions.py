@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from eruca._ground.suggestions import suggest_name
 from eruca._spark.offsets import EARLIEST, LATEST, OFFSET_WORDS, QueueTree, read_offset, read_tree
-from eruca._spark.suggestions import suggest_name
 from eruca._spark.timestamps import Timestamp, read_timestamp
 from eruca._wire.names import check_group
 from eruca.errors import ErucaError

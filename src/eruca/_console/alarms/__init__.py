@@ -1,0 +1,1 @@
+"""Pages of alarms: what fires, rules, channels, deliveries."""

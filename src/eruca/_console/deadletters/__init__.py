@@ -1,0 +1,1 @@
+"""Dead letters: look at them, send them again, edited or not, export them."""

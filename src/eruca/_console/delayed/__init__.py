@@ -1,0 +1,1 @@
+"""Delayed messages: those that wait for their time, and cancelling them."""

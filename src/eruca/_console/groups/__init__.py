@@ -1,0 +1,1 @@
+"""Pages of consumer groups: who is behind, why, and moving them."""

@@ -1,0 +1,1 @@
+"""Pages about messages: search, show, send, import."""

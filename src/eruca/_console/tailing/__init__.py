@@ -1,0 +1,1 @@
+"""Live tail: the messages of a topic as they arrive."""

@@ -1,0 +1,1 @@
+"""Traces: what happened to a message, as a timeline."""

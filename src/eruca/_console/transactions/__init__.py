@@ -1,0 +1,1 @@
+"""Transactions in doubt: what the broker knows of them, resuming and discarding them."""

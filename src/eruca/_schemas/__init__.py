@@ -1,0 +1,1 @@
+"""Schemas of bodies: Avro and Protobuf, from files and from registries. Bytes to plain values, without Spark."""
