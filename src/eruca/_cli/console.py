@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -151,7 +151,7 @@ def require_encryption(bind: str, tls: TlsOptions, *, insecure: bool) -> None:
         )
 
 
-def import_console() -> tuple[type[Console], type[Cluster], Callable[[Path, str], Awaitable[str]]]:
+def import_console() -> tuple[type[Console], type[Cluster], Callable[[Path, str], Coroutine[Any, Any, str]]]:
     """Return the classes of the console, and what makes a one-time password. Raises ConfigError without the extra."""
     try:
         from eruca._console.app import Console
