@@ -92,7 +92,7 @@ def console(
     Examples:
       eruca console -n 10.0.0.1:9876
       eruca console --cluster paris=10.0.0.1:9876 --cluster rome=10.1.0.1:9876
-      eruca console -n 10.0.0.1:9876 --host 10.0.0.5 --option tls.server.mode=enforcing
+      eruca console --host 10.0.0.5 --option tls.server.mode=enforcing
       eruca console -n 10.0.0.1:9876 -c console.conf
       eruca console --reset-password admin
     """
