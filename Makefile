@@ -73,7 +73,7 @@ define install
 	echo "missing on this system, please install: $$missing" >&2; exit 1
 endef
 
-.PHONY: setup-java setup-clients setup-etcd setup-prometheus setup-system
+.PHONY: setup-java setup-clients setup-etcd setup-prometheus setup-chromium setup-system
 setup-java: ## install Java 17 and Maven where we may (root and apt), otherwise name what is missing
 	$(call install,java)
 
@@ -86,8 +86,11 @@ setup-etcd: ## the same for etcd, which elects masters
 setup-prometheus: ## the same for Prometheus, which collects metrics
 	$(call install,prometheus)
 
-setup-system: ## the same for all that any suite needs from the system: Java, Maven, Go, Node, etcd, Prometheus
-	$(call install,java go node etcd prometheus)
+setup-chromium: ## the same for Chromium, which shows the console to its tests
+	$(call install,chromium)
+
+setup-system: ## the same for all that any suite needs from the system: Java, Maven, Go, Node, etcd, Prometheus, Chromium
+	$(call install,java go node etcd prometheus chromium)
 
 # uv is told the target, so that the lock is the same whichever machine makes it; the header names no path and no host.
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform linux --generate-hashes \
@@ -133,6 +136,11 @@ docs: $(READY) ## write docs/CONFIG.md, docs/API_NAMES.md, docs/METRICS.md and t
 	@$(PY) -m eruca._cli.namesdoc docs/API_NAMES.md
 	@$(PY) -m eruca._cli.metricsdoc docs/METRICS.md
 	@$(PY) -m tools.dashboards
+
+.PHONY: screenshots
+screenshots: $(READY) ## write docs/screenshots: every page of the console, light and dark, English and Chinese, wide and narrow
+	$(call install,chromium)
+	@$(PY) -m tests.console.screenshots docs/screenshots $(ARGS)
 
 # --- releasing ---------------------------------------------------------------------------------------------------
 
@@ -194,15 +202,16 @@ test-delivery: ## tests/delivery: what was acknowledged is delivered
 test-replication: ## tests/replication: master and slave, ours and Java's, kills, network faults, etcd (Java 17, Maven, etcd)
 test-spark: ## tests/spark: the data sources and the jobs
 test-admin: ## tests/admin: every method of the admin API, async and plain, on our broker and Java's (Java 17, Maven)
-test-console: ## tests/console: the web page in a browser
+test-console: ## tests/console: every page of the console in a browser, on our broker and Java's (Chromium, Java 17, Maven)
 test-security: ## tests/security: hostile peers, rights, defaults
 test-monitoring: ## tests/monitoring: a real Prometheus, every query of the dashboards and alert rules (Prometheus, etcd)
 test-shipping: ## tests/shipping: the wheels in empty environments, the image, the chart, the units, the site (many tools)
 
 test-interop: setup-java setup-clients
-test-clients test-delivery test-spark test-replication test-admin: setup-java
+test-clients test-delivery test-spark test-replication test-admin test-console: setup-java
 test-replication test-monitoring: setup-etcd
 test-monitoring: setup-prometheus
+test-console: setup-chromium
 $(addprefix test-,$(SUITES)): test-%: $(READY)
 	@test -n "$$(find tests/$* -name 'test_*.py' 2>/dev/null | head -n 1)" \
 	    || { echo "make $@: there is no suite tests/$* yet" >&2; exit 1; }

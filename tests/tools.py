@@ -31,6 +31,7 @@ TOOLS = {
     "jre": Tool("Java 17", {"java": "openjdk-17-jre-headless"}, oldest=17),
     "go": Tool("Go", {"go": "golang-go"}),
     "node": Tool("Node and npm", {"node": "nodejs", "npm": "npm"}),
+    "chromium": Tool("Chromium", {"chromium": "chromium"}),
     "etcd": Tool("etcd", {"etcd": "etcd-server"}),
     "prometheus": Tool("Prometheus", {"prometheus": "prometheus", "promtool": "prometheus"}),
 }

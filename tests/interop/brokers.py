@@ -67,7 +67,7 @@ class ErucaCluster(JavaProcess):
         home.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "eruca", "up", "-o", "json", "--data", str(home / "data")]
         command += ["--nameserver-port", str(find_ports()), "--listen-port", str(find_broker_port())]
-        command += ["--metrics-port", "0"]
+        command += ["--metrics-port", "0", "--console-listen-port", "-1"]
         for key, value in {"brokerName": BROKER_NAME, **settings}.items():
             command += ["--option", f"{key}={value}"]
         super().__init__(command, home / "eruca.log", talks=True)

@@ -41,7 +41,7 @@ class Mortal:
 def make_eruca(home: Path) -> Mortal:
     server, port = find_ports(), find_broker_port()
     command = [sys.executable, "-m", "eruca", "up", "-o", "json", "--data", str(home / "data")]
-    command += ["--nameserver-port", str(server), "--listen-port", str(port)]
+    command += ["--nameserver-port", str(server), "--listen-port", str(port), "--console-listen-port", "-1"]
     command += ["--option", f"brokerName={BROKER_NAME}"]
 
     def start() -> JavaProcess:

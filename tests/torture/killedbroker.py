@@ -35,6 +35,7 @@ class KilledBroker:
         names, port = find_ports(), find_broker_port()
         self.nameserver, self.address = f"127.0.0.1:{names}", f"127.0.0.1:{port}"
         self._ports = ["--nameserver-port", str(names), "--listen-port", str(port), "--metrics-port", "0"]
+        self._ports += ["--console-listen-port", "-1"]
         self.log = home / "broker.log"
 
     async def start(self, **more: object) -> None:

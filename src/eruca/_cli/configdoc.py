@@ -49,10 +49,9 @@ _SECTIONS = {
     EVERY_SERVER: "## Every server\n\nLimits that peers of a broker, a name server or a filter server cannot exceed. "
     "A filter server reads them when it starts.\n",
     "filter server": "## Filter server\n\n`eruca filterserver`.\n",
+    "console": "## Console\n\n`eruca console`, `eruca up`. [The guide](guide/console.md) explains them.\n",
     "every server": "## Every server\n\nBroker, name server and filter server; `eruca up` sets them for both of its"
     " servers. [Security](guide/security.md) explains them.\n",
-    "console": "## Console\n\n`eruca console`, `eruca up`. The options `tls.server...` are those of the console too."
-    " [Console](guide/console.md) explains them.\n",
     "client": "## Client\n\nClients do not read these yet; a Java client takes them as system properties.\n",
 }
 _IGNORED = """\

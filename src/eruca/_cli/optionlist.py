@@ -27,9 +27,9 @@ from eruca._net.tlsoptions import TlsOptions
 ENVIRONMENT_PREFIX = "ERUCA_"
 # The part of options that all servers have; there is one row for each server.
 EVERY_SERVER = "every server"
-# Options of the TLS of a port.
-_OF_PORTS = "tls.server."
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# How the options of TLS begin.
+_TLS = "tls."
 # Marks an option of the name server that exists only because 4.9 has it.
 _WITHOUT_EFFECT = "accepted, without effect: "
 _TYPE_NAMES: dict[Any, str] = {bool: "true or false", int: "number", str: "text"}
@@ -41,9 +41,9 @@ class Role(enum.Enum):
     BROKER = "broker"
     NAMESERVER = "nameserver"
     FILTERSERVER = "filterserver"
-    # Each of the three.
-    SERVER = "server"
     CONSOLE = "console"
+    # Each of the three; the console has only their options of TLS.
+    SERVER = "server"
     CLIENT = "client"
 
 
@@ -63,9 +63,9 @@ class OptionFacts:
     coming: bool = False
 
     def is_of(self, role: Role) -> bool:
-        """Return whether a program reads it; some are options of every server, and those of TLS of the console too."""
+        """Return whether a program reads it; some are options of every server."""
         if role is Role.CONSOLE and self.role is Role.SERVER:
-            return self.key.startswith(_OF_PORTS)
+            return self.key.startswith(_TLS)
         return self.role is role or (self.role is Role.SERVER and role is not Role.CLIENT)
 
     @property
@@ -112,12 +112,12 @@ _PARTS: tuple[tuple[Role, str, type[Any]], ...] = (
     (Role.BROKER, "store", StoreOptions),
     (Role.NAMESERVER, "name server", NameServerOptions),
     (Role.FILTERSERVER, "filter server", FilterServerOptions),
-    (Role.SERVER, EVERY_SERVER, AccessOptions),
-    (Role.SERVER, EVERY_SERVER, TlsOptions),
-    (Role.SERVER, EVERY_SERVER, MetricsOptions),
     (Role.CONSOLE, "console", ConsoleOptions),
     (Role.CONSOLE, "console", IdentityOptions),
     (Role.CONSOLE, "console", WatchingOptions),
+    (Role.SERVER, EVERY_SERVER, AccessOptions),
+    (Role.SERVER, EVERY_SERVER, TlsOptions),
+    (Role.SERVER, EVERY_SERVER, MetricsOptions),
 )
 # What a Java client takes as system properties; our client will take them under the same names.
 _COMING = (

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,6 +45,9 @@ from eruca._observe.logs import LogLevel, set_up_logs
 from eruca._store.layout import StorePaths
 from eruca.errors import ConfigError
 
+if TYPE_CHECKING:
+    from eruca._cli.console import OwnConsole
+
 _DATA = Path("eruca-data")
 # Flags that --help shows; the others work too, and `eruca config list` lists them.
 _EVERYDAY = frozenset(
@@ -61,6 +64,7 @@ _EVERYDAY = frozenset(
         "kvConfigPath",
         "logLevel",
         "metricsPort",
+        "consoleListenPort",
         "connectWhichBroker",
         "filterPluginPath",
         "clientUploadFilterClassEnable",
@@ -242,7 +246,7 @@ def broker(
     run_services([*observing, service], lambda: announce(output, {**_describe_broker(server), "metrics": port.address}))
 
 
-@add_server_options(Role.BROKER, Role.NAMESERVER)
+@add_server_options(Role.BROKER, Role.NAMESERVER, Role.CONSOLE)
 @click.option(
     "--data",
     metavar="DIR",
@@ -267,8 +271,9 @@ def up(
 
     All data is in ./eruca-data. The servers bind to loopback, so other machines cannot reach them. A .conf file,
     variables and flags set the options of the broker, as for `eruca broker`. A new store has small files (64 MiB); an
-    existing one keeps its sizes. Metrics for Prometheus and health checks are on port 5557. Ctrl-C or SIGTERM stops it
-    and writes everything to disk; a second one stops it at once.
+    existing one keeps its sizes. Metrics for Prometheus and health checks are on port 5557, the web console is on port
+    8080 of loopback; its first start prints a one-time password. Ctrl-C or SIGTERM stops it and writes everything to
+    disk; a second one stops it at once.
 
     \b
     Examples:
@@ -276,7 +281,7 @@ def up(
       eruca up -c conf/broker.conf         with accounts made by `eruca init`
       eruca up --host 0.0.0.0 --insecure   open to other machines, no accounts
       eruca up --data second --nameserver-port 9877 --listen-port 10921 \\
-          --metrics-port 5558              a second one beside it
+          --metrics-port 5558 --console-listen-port 8081   a second one beside it
     """
     settings.forget("namesrvAddr", NAMESRV_VARIABLE)
     settings.suggest("storePathRootDir", str(data / "store"))
@@ -306,8 +311,9 @@ def up(
             " its own CA)",
         )
     metrics = build_metrics_options(settings, insecure=insecure)
+    console = _make_console(settings, data, access, tls)
     if print_config:
-        print_settings(settings, output, options, store_options, access, tls, metrics)
+        print_settings(settings, output, options, store_options, access, tls, metrics, *console.options)
         return
     start_logs(settings, options.log_level, log_json)
     server = NameServer(for_nameserver, access=access, tls=tls)
@@ -317,12 +323,18 @@ def up(
     def tell_nameservers() -> None:
         # The address it listens on: the one announced to clients may not be reachable from this machine.
         own = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(options.bind_host, options.bind_host)
-        known = [f"{own}:{server.server.port}", *split_addresses(options.nameservers)]
+        console.nameserver = f"{own}:{server.server.port}"
+        known = [console.nameserver, *split_addresses(options.nameservers)]
         keeper.live.change(nameservers=";".join(dict.fromkeys(known)))
 
     first.on_started = tell_nameservers
     observing, port = make_metrics_service(settings, metrics, tls, {"name server": server, "broker": keeper})
-    run_services([*observing, first, second], lambda: _announce_up(output, server, keeper, data, port.address))
+
+    def tell() -> None:
+        _announce_up(output, server, keeper, data, {"metrics": port.address, "console": console.address})
+        console.tell_password()
+
+    run_services([*observing, first, second, *console.list_services(insecure=insecure)], tell)
 
 
 # --- parts of them --------------------------------------------------------------------------------------------------
@@ -333,6 +345,13 @@ def _build_its_nameserver(settings: Settings, shared: Container[str]) -> NameSer
     own = Settings((Role.NAMESERVER,), found={key: s for key, s in settings.found.items() if key not in shared})
     own.add_kept(Path(own.build(NameServerOptions).config_store_path), NameServerOptions)
     return own.build(NameServerOptions)
+
+
+def _make_console(settings: Settings, data: Path, access: AccessOptions, tls: TlsOptions) -> OwnConsole:
+    # That command is made of parts of this module.
+    from eruca._cli.console import OwnConsole
+
+    return OwnConsole(settings, data, access, tls)
 
 
 def _build_broker(settings: Settings, host: str | None) -> BrokerOptions:
@@ -413,8 +432,8 @@ def announce(output: str, facts: Mapping[str, Any]) -> None:
     print_rows([shown], "json" if output == "json" else "table", list(shown), lambda row: list(row.values()))
 
 
-def _announce_up(output: str, server: NameServer, keeper: Broker, data: Path, metrics: str) -> None:
-    facts = {**_describe_broker(keeper), "metrics": metrics}
+def _announce_up(output: str, server: NameServer, keeper: Broker, data: Path, pages: Mapping[str, str]) -> None:
+    facts = {**_describe_broker(keeper), **pages}
     address = f"{keeper.options.host}:{server.server.port}"
     if output == "json":
         announce(output, {"nameserver": address, **facts, "data": str(data), "pid": os.getpid()})

@@ -25,8 +25,14 @@ def find_account(access: AccessOptions) -> str | None:
     """Return the file that commands sign in with: the one beside the accounts, if it is there. None: no accounts."""
     if not access.enabled:
         return None
+    tools = find_tools_file(access)
+    return "FILE" if tools is None else shlex.quote(str(tools))
+
+
+def find_tools_file(access: AccessOptions) -> Path | None:
+    """Return the file beside the accounts that tools sign in with; None: there is none, or there are no accounts."""
     tools = Path(access.file).with_name(TOOLS_NAME)
-    return shlex.quote(str(tools)) if tools.exists() else "FILE"
+    return tools if access.enabled and tools.exists() else None
 
 
 def draw_panel(address: str, facts: Mapping[str, Any], data: Path, account: str | None = None) -> Panel:
@@ -39,6 +45,7 @@ def draw_panel(address: str, facts: Mapping[str, Any], data: Path, account: str 
         ("broker", f"{facts['broker']} ({facts['name']} of {facts['cluster']}; fast port {facts['fast']})"),
         ("data", shlex.quote(str(data))),
         *([("metrics", facts["metrics"])] if facts.get("metrics") else []),
+        *([("console", facts["console"])] if facts.get("console") else []),
     )
     activate = find_activation(Path(sys.argv[0]))
     next_steps = _make_grid(

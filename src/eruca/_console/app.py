@@ -86,6 +86,7 @@ class Console:
             streams=Streams(),
             watching=Watching(clusters, state, watching or WatchingOptions(), url=identity.url),
             list_undo=list_undo,
+            routes=ROUTES,
             favourites=favourites.Favourites(state),
             meanings={each.key: each for each in meanings},
             messages=MessageParts(saved=SavedFilters(state), decoder=load_decoder(schemas)),
@@ -129,7 +130,7 @@ class Console:
 def build_app(parts: Parts, routes: Sequence[Route]) -> ASGIApp:
     """Return the application of a list of routes."""
     frame = Frame(parts, tuple(routes))
-    first = make_url("c", parts.clusters.first.name, "topics")
+    first = make_url("c", parts.clusters.first.name)
 
     async def go_home(request: Request) -> Response:
         return RedirectResponse(first, 303)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eruca._console import api
 from eruca._console.accounts import pages as accounts
 from eruca._console.auditing import pages as auditing
 from eruca._console.brokers import pages as brokers
@@ -9,6 +10,7 @@ from eruca._console.deadletters import pages as deadletters
 from eruca._console.delayed import pages as delayed
 from eruca._console.login import pages as login
 from eruca._console.messages import pages as messages
+from eruca._console.overview import pages as overview
 from eruca._console.pages import choices
 from eruca._console.pages.routing import Route
 from eruca._console.tailing import pages as tailing
@@ -21,6 +23,7 @@ from eruca._console.users import pages as users
 
 ROUTES: tuple[Route, ...] = (
     *choices.ROUTES,
+    *overview.ROUTES,
     *brokers.ROUTES,
     *topic_changes.ROUTES,
     *topics.ROUTES,
@@ -35,4 +38,5 @@ ROUTES: tuple[Route, ...] = (
     *users.ROUTES,
     *masks.ROUTES,
     *auditing.ROUTES,
+    *api.ROUTES,
 )

@@ -332,16 +332,19 @@ class OutgoingTls:
         return kept.context
 
 
-def open_outgoing(options: TlsOptions) -> OutgoingTls | None:
-    """Return what a server needs to connect to other servers; None: without TLS."""
+def choose_outgoing(options: TlsOptions) -> Tls | None:
+    """Return how a server connects to other servers; None: without TLS."""
     if not options.outgoing:
         return None
-    return OutgoingTls(
-        Tls(
-            ca=options.outgoing_trust,
-            certificate=options.outgoing_certificate,
-            key=options.outgoing_key,
-            key_password=options.outgoing_key_password,
-            verify=options.outgoing_verify,
-        )
+    return Tls(
+        ca=options.outgoing_trust,
+        certificate=options.outgoing_certificate,
+        key=options.outgoing_key,
+        key_password=options.outgoing_key_password,
+        verify=options.outgoing_verify,
     )
+
+
+def open_outgoing(options: TlsOptions) -> OutgoingTls | None:
+    """Return what a server needs to connect to other servers; None: without TLS."""
+    return OutgoingTls.choose(choose_outgoing(options))

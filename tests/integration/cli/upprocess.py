@@ -22,6 +22,8 @@ from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
 
 SECONDS_MAX = PATIENCE_S
+# The ports of metrics, chosen by the system, and of no console.
+OTHER_PORTS = ("--metrics-port", "0", "--console-listen-port", "-1")
 
 
 def make_environment() -> dict[str, str]:
@@ -130,4 +132,4 @@ class Up:
 
 def choose_ports() -> list[str]:
     """Flags for free ports."""
-    return ["--nameserver-port", str(find_ports()), "--listen-port", str(find_ports(-2, 1)), "--metrics-port", "0"]
+    return ["--nameserver-port", str(find_ports()), "--listen-port", str(find_ports(-2, 1)), *OTHER_PORTS]

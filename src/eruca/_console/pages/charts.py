@@ -17,8 +17,8 @@ from eruca._console.pages.times import show_short
 
 _SERIES_MAX = 6
 _POINTS_MAX = 500
-# The room around the plot, for the marks of the axes.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 8, 8, 20
+# The units of a plot across; it is stretched.
+_WIDTH = 1000
 _MARKS = 4
 
 
@@ -34,55 +34,50 @@ def draw_line(
     series: Sequence[Series],
     label: str,
     *,
-    width: int = 640,
-    height: int = 180,
+    height: int = 160,
     show: Callable[[float | None], str] = show_short,
+    top: float | None = None,
 ) -> Markup:
-    """Return a chart of lines over time; `label` is what a screen reader says."""
+    """Return a chart of lines over time; `label` is what a screen reader says, `top` the end of the y axis.
+
+    The plot is stretched to the width there is. The marks of the axes stand beside it as text, at equal distances, so
+    that they keep their size.
+    """
     shown = [Series(each.name, _thin(each.points)) for each in series[:_SERIES_MAX]]
     points = [point for each in shown for point in each.points]
     values = [y for _, y in points if y is not None]
-    if not values:
-        return Markup('<svg class="chart empty" viewBox="0 0 {} {}" role="img" aria-label="{}"></svg>').format(
-            width, height, label
-        )
-    left, right = min(x for x, _ in points), max(x for x, _ in points)
-    top = _round_up(max(*values, 0.0001))
-    wide, high = width - _LEFT - _RIGHT, height - _TOP - _BOTTOM
+    left, right = min((x for x, _ in points), default=0.0), max((x for x, _ in points), default=0.0)
+    top = _round_up(max([*values, 0.0])) if top is None else top
 
     def place(x: float, y: float) -> tuple[float, float]:
-        return _LEFT + wide * (x - left) / max(right - left, 0.001), _TOP + high * (1 - y / top)
+        return _WIDTH * (x - left) / max(right - left, 0.001), height * (1 - min(y, top) / top)
 
-    parts = [Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(width, height, label)]
-    for mark in range(_MARKS + 1):
-        value = top * mark / _MARKS
-        y = place(left, value)[1]
-        parts.append(
-            Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_LEFT, width - _RIGHT, y, y)
-        )
-        if mark % 2 == 0:
-            parts.append(
-                Markup('<text class="mark y" x="{}" y="{:.1f}">{}</text>').format(_LEFT - 6, y + 4, show(value))
-            )
-    for x in (left, (left + right) / 2, right):
-        anchor = "start" if x == left else "end" if x == right else "middle"
-        parts.append(
-            Markup('<text class="mark {}" x="{:.1f}" y="{}">{}</text>').format(
-                anchor, place(x, 0)[0], height - 4, _show_clock(x, right - left)
-            )
-        )
+    parts = [
+        Markup('<figure class="plot"><ul class="y" aria-hidden="true"><li>{}</li><li>{}</li><li>{}</li></ul>').format(
+            show(top), show(top / 2), show(0)
+        ),
+        Markup('<svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">').format(
+            _WIDTH, height, label
+        ),
+    ]
+    parts += [
+        Markup('<line class="grid" x1="0" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(_WIDTH, y, y)
+        for y in (height * mark / _MARKS for mark in range(_MARKS + 1))
+    ]
     for number, each in enumerate(shown, 1):
         lines = _join(each.points, place)
         if len(shown) == 1:
             parts += [
                 Markup('<path class="area s1" d="{} L{:.1f} {} L{:.1f} {} Z"/>').format(
-                    line, end, _TOP + high, begin, _TOP + high
+                    line, end, height, begin, height
                 )
                 for line, begin, end in lines
             ]
         path = " ".join(line for line, _, _ in lines)
         parts.append(Markup('<path class="line s{}" d="{}"><title>{}</title></path>').format(number, path, each.name))
-    parts.append(Markup("</svg>"))
+    clocks = [_show_clock(x, right - left) for x in (left, (left + right) / 2, right)] if points else []
+    marks = Markup("").join(Markup("<li>{}</li>").format(clock) for clock in clocks)
+    parts.append(Markup('</svg><ul class="x" aria-hidden="true">{}</ul></figure>').format(marks))
     return Markup("").join(parts)
 
 
@@ -159,7 +154,9 @@ def _join(
 
 
 def _round_up(value: float) -> float:
-    """Return a round number that is not below the value: 1, 2, 4, 5 or 10 times a power of ten."""
+    """Return a round number that is not below the value: 1, 2, 4, 5 or 10 times a power of ten, at least 1."""
+    if value <= 1:
+        return 1.0
     power = 10.0 ** floor(log10(value))
     return next(step * power for step in (1, 2, 4, 5, 10) if step * power >= value)
 

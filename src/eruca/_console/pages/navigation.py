@@ -44,7 +44,8 @@ def list_navigation(visit: Visit, routes: Sequence[Route]) -> list[Section]:
         assert route.nav is not None
         path = route.path.replace("{cluster}", cluster)
         url = make_url(*path.strip("/").split("/"))
-        is_current = here == path or here.startswith(path + "/")
+        is_first = route.path.endswith("{cluster}")
+        is_current = here == path or (here.startswith(path + "/") and not is_first)
         sections[route.nav.section].entries.append(
             Entry(visit.text(route.nav.text), url, route.nav.icon, route.nav.key, is_current)
         )

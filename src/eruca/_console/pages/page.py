@@ -69,7 +69,7 @@ class Frame:
             if refusal is not None:
                 return refusal
             visit = await self._check(visit)
-            return self._write(visit, await self._call(visit))
+            return self._write(*await self._call(visit))
         except (ErucaError, HTTPException) as error:
             return self._write(visit, explain(visit, error))
         except Exception:
@@ -110,17 +110,17 @@ class Frame:
             raise HTTPException(403, visit.text(f"errors.right.{kind}", name=name))
         raise HTTPException(403, visit.text("errors.right", need=visit.text(f"roles.{route.need.name.lower()}")))
 
-    async def _call(self, visit: Visit) -> Shown | Response:
+    async def _call(self, visit: Visit) -> tuple[Visit, Shown | Response]:
         """Call the handler; a form that was refused is shown again, with what is wrong."""
         try:
-            return await visit.route.handler(visit)
+            return visit, await visit.route.handler(visit)
         except ErucaError as error:
             if visit.method != "POST" or visit.is_api or "GET" not in visit.route.methods:
                 raise
             errors = error.errors if isinstance(error, FormRefused) else {"": str(error.args[0])}
-            shown = await visit.route.handler(replace(visit, errors=errors, hint=error.hint))
-            status = 400 if isinstance(error, FormRefused) else find_status(error)
-            return replace(shown, status=status) if isinstance(shown, Shown) else shown
+            again = replace(visit, errors=errors, hint=error.hint)
+            shown = await again.route.handler(again)
+            return again, replace(shown, status=find_status(error)) if isinstance(shown, Shown) else shown
 
     def _write(self, visit: Visit, shown: Shown | Response) -> Response:
         if isinstance(shown, Response):

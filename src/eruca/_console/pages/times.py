@@ -8,7 +8,8 @@ from eruca._console.pages.texts import Texts
 
 #: Shown where a value is not known.
 NONE = "–"  # noqa: RUF001
-_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+# The letter in keys of texts, the word in durations, and the seconds.
+_UNITS = (("d", "d", 86_400), ("h", "h", 3_600), ("m", "min", 60), ("s", "s", 1))
 _KILO = 1000
 _KIBI = 1024
 
@@ -59,7 +60,7 @@ def show_rate(value: float | None) -> str:
 
 
 def show_duration(value: timedelta | float | None) -> str:
-    """Return a duration in its two largest units: `2h 5m`."""
+    """Return a duration in its two largest units: `2 h 5 min`."""
     if value is None:
         return NONE
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
@@ -67,7 +68,7 @@ def show_duration(value: timedelta | float | None) -> str:
         return "0 s" if seconds == 0 else f"{seconds * 1000:.0f} ms"
     left = int(abs(seconds))
     parts: list[str] = []
-    for unit, size in _UNITS:
+    for _, unit, size in _UNITS:
         count, left = divmod(left, size)
         if count or parts:
             parts.append(f"{count} {unit}")
@@ -90,7 +91,7 @@ def show_ago(texts: Texts, moment: datetime | None, now: datetime | None = None)
         return NONE
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
     where = "ago" if seconds >= 0 else "ahead"
-    for unit, size in _UNITS:
+    for unit, _, size in _UNITS:
         if abs(seconds) >= size:
             return texts(f"times.{where}.{unit}", n=int(abs(seconds) // size))
     return texts("times.now")

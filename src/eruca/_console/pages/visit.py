@@ -49,6 +49,8 @@ class Parts:
     favourites: Favourites
     # What the options of brokers mean, by their names.
     meanings: Mapping[str, OptionMeaning]
+    # All routes, for the pages that list them.
+    routes: Sequence[Route]
     messages: MessageParts
 
 

@@ -21,6 +21,8 @@ from eruca._ground.digits import read_digits
 QUEUES_MAX = 2_000
 GROUPS_MAX = 100
 PRODUCERS_MAX = 1_000
+# With fewer messages an uneven distribution means nothing.
+_SKEWED_MIN = 1_000
 _HOURS_KEY, _WHEN_KEY = "fileReservedTime", "deleteWhen"
 
 
@@ -178,7 +180,8 @@ async def read_producers(cluster: Cluster) -> tuple[list[ProducerClient], bool, 
 
 
 def find_skew(queues: Sequence[QueueEnds]) -> float:
-    """Return how much more the fullest queue has than the mean: 1.0 is even."""
+    """Return how many times the mean the fullest queue has; 1.0 is even, and so are a few messages."""
     counts = [queue.count for queue in queues]
-    mean = sum(counts) / len(counts) if counts else 0
-    return max(counts) / mean if mean else 1.0
+    if sum(counts) < _SKEWED_MIN:
+        return 1.0
+    return max(counts) * len(counts) / sum(counts)

@@ -21,7 +21,7 @@ TOPICS_MAX = 50_000
 # Rates are asked for one topic at a time.
 _RATES_MAX = 100
 _FOLDERS_MAX = 24
-_SEPARATORS = ".-_%"
+_SEPARATORS = "-_%|."
 
 
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ def list_folders(names: Iterable[str], prefix: str) -> list[Folder]:
 
 
 def list_parents(prefix: str) -> list[str]:
-    """Return the prefix and those above it, the shortest first: `shop.`, `shop.orders.`."""
+    """Return the prefix and those above it, the shortest first: `shop-`, `shop-orders-`."""
     return [prefix[: at + 1] for at, letter in enumerate(prefix) if letter in _SEPARATORS]
 
 
