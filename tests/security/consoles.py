@@ -21,6 +21,7 @@ from eruca._console.options import ConsoleOptions
 from eruca._console.pages.routing import Route
 from eruca._console.pages.visit import Shown, Visit
 from eruca._console.routes import ROUTES
+from eruca._ground.clock import Clock
 from eruca._net.tlsoptions import TlsOptions
 
 CLUSTER = "paris"
@@ -121,11 +122,12 @@ async def run_console(
     tls: TlsOptions | None = None,
     bind: str = "127.0.0.1",
     records: bool = False,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Running]:
     """Run a console. `records`: its handlers do nothing but note that they were called."""
     options = ConsoleOptions(port=0, bind=bind, directory=str(directory))
     cluster = Cluster(CLUSTER, Admin(nameserver), ("-n", nameserver))
-    console = Console(options, [cluster], identity=identity, tls=tls)
+    console = Console(options, [cluster], identity=identity, tls=tls, clock=clock)
     async with AsyncExitStack() as stack:
         running = Running(console, stack)
         if records:

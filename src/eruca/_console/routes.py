@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from eruca._console import api
 from eruca._console.accounts import pages as accounts
+from eruca._console.alarms import pages as alarms
 from eruca._console.auditing import pages as auditing
 from eruca._console.brokers import pages as brokers
 from eruca._console.deadletters import pages as deadletters
 from eruca._console.delayed import pages as delayed
+from eruca._console.doctor import pages as doctor
+from eruca._console.groups import pages as groups
 from eruca._console.login import pages as login
 from eruca._console.messages import pages as messages
 from eruca._console.overview import pages as overview
@@ -27,6 +30,9 @@ ROUTES: tuple[Route, ...] = (
     *brokers.ROUTES,
     *topic_changes.ROUTES,
     *topics.ROUTES,
+    *groups.ROUTES,
+    *alarms.ROUTES,
+    *doctor.ROUTES,
     *messages.ROUTES,
     *tailing.ROUTES,
     *traces.ROUTES,
