@@ -12,6 +12,7 @@ from eruca._admin.progress import list_connected, read_committed
 from eruca._admin.results import Undo
 from eruca._admin.savedoffsets import SavedOffset, SavedOffsets
 from eruca._client.group.starting import find_offset_since
+from eruca._ground.printable import say_count
 from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import MessageQueue, ResetOffsetBody
 from eruca._wire.codes import RequestCode
@@ -159,7 +160,7 @@ async def refuse_members(connection: Connection, group: str, addresses: Iterable
     for address in addresses:
         if members := await list_connected(connection, address, group):
             raise ConfigError(
-                f"group {group} has {len(members)} members connected, which would overwrite the offsets",
+                f"group {group} has {say_count(len(members), 'connected member')}, which would overwrite the offsets",
                 hint=f"stop them, then {then} again",
             )
 
