@@ -395,7 +395,7 @@ class Broker:
             TopicHandlers(options, store, background, topics, offsets, stats, saver, locks, operators, announce),
             GroupHandlers(clock, groups, offsets, clients, stats, saver, locks, operators),
             ProgressHandlers(options, standing, clock, store, topics, groups, offsets, clients, stats, delays),
-            RelayHandlers(options, store, topics, offsets, clients),
+            RelayHandlers(options, store, topics, offsets, clients, self.access.may_subscribe),
             ConfigHandlers(
                 options,
                 standing,
