@@ -149,7 +149,7 @@ async def case_a_group_at_work(stage: Stage) -> None:
         assert {each.client_id for each in offsets} == {each.client_id for each in members}
         with pytest.raises(NoRoute, match="nobody is not a connected member"):
             await admin.clients.running(group, "nobody")
-        with pytest.raises(ConfigError, match="2 members connected"):
+        with pytest.raises(ConfigError, match="2 connected members"):
             await admin.groups.delete(group)
     await poll(lambda: admin.groups.members(group), lambda found: found.items == [])
     assert len({message.message_id for message in seen}) == 8

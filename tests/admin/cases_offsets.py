@@ -121,7 +121,7 @@ async def case_members_are_connected(stage: Stage) -> None:
         told = await offsets.reset(group, topic, "earliest")
         assert [(move.after, move.outcome) for move in told.moves] == [(0, "told")] * 2
         saved = await offsets.export(group)
-        refused = "1 members connected, which would overwrite the offsets"
+        refused = "1 connected member, which would overwrite the offsets"
         with pytest.raises(ConfigError, match=refused):
             await offsets.set(group, topic, BROKER, 0, 1)
         with pytest.raises(ConfigError, match=refused):

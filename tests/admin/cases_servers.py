@@ -121,6 +121,7 @@ async def case_cleaning_up(stage: Stage) -> None:
     "cluster.state",
     "cluster.promote",
     "cluster.demote",
+    "cluster.forget",
 )
 async def case_members(stage: Stage) -> None:
     """One master without slaves: what is known of it, and that it stays the master."""
@@ -132,6 +133,10 @@ async def case_members(stage: Stage) -> None:
     assert (await cluster.members("broker-z")).items == []
     assert (await cluster.lag()).items == [] == (await cluster.diverged()).items
     assert (await cluster.find(f"{BROKER}:0")).address == member.address
+    with pytest.raises(ConfigError, match="answers: it is a member"):
+        await cluster.forget(member.address)
+    with pytest.raises(NoRoute, match="no member knows"):
+        await cluster.forget("127.0.0.1:1", dry_run=True)
     told: list[str] = []
     if stage.is_java:
         with pytest.raises(RequestRefused):

@@ -134,7 +134,7 @@ class Stage:
     async def member(
         self, group: str, topic: str, seen: list[Message] | None = None, **settings: Any
     ) -> AsyncIterator[Consumer]:
-        """Run a member of a group that takes all messages of a topic."""
+        """Run a member of a group that takes all messages of a topic, or that `hangs` with each one it gets."""
         quick: dict[str, Any] = {
             "start": "earliest",
             "flow": Flow(hold=1.0, error_pause=0.1),
@@ -142,13 +142,15 @@ class Stage:
             "rebalance": Rebalance(interval=0.3),
             "offsets": Offsets(interval=0.1),
         }
-        tags = settings.pop("tags", "*")
+        tags, hangs = settings.pop("tags", "*"), settings.pop("hangs", False)
         consumer = Consumer(self.nameserver, group=group, options=QUICK_OPTIONS, **{**quick, **settings})
 
         @consumer.handler(topic, tags=tags)
         async def take(message: Message) -> None:
             if seen is not None:
                 seen.append(message)
+            if hangs:
+                await asyncio.Event().wait()
 
         async with consumer:
             yield consumer

@@ -188,6 +188,7 @@ def sample_broker(facts: Facts) -> Samples:
         code.UNREGISTER_CLIENT: Sample(h.UnregisterClientHeader(CLIENT, PRODUCERS, GROUP)),
         code.DELETE_SUBSCRIPTIONGROUP: Sample(h.DeleteGroupHeader("new")),
         code.DELETE_TOPIC_IN_BROKER: Sample(h.TopicHeader("new")),
+        code.FORGET_MEMBER: Sample(h.ForgetMemberHeader("127.0.0.1:1")),
         code.CHANGE_ROLE: Sample(h.ChangeRoleHeader("FENCED")),
     }
 

@@ -227,6 +227,17 @@ async def test_only_those_who_may_publish_are_asked_about_a_half(
     assert curious.commands.empty()
 
 
+async def test_decisions_that_are_repeated_fill_no_log(
+    broker: Broker, shop: Peer, caplog: pytest.LogCaptureFixture, clock: VirtualClock
+) -> None:
+    half = await send_half(shop, born_ms=clock.now_ms())
+    decision = h.EndTransactionHeader("payers", half.queue_offset, half.position, COMMIT, "chosen" * 1000)
+    with caplog.at_level(logging.INFO):
+        for _ in range(20):
+            await shop.expect(RequestCode.END_TRANSACTION, decision)
+    assert [text for text in caplog.messages if "chosen" in text] == []
+
+
 def make_reply(client_id: str) -> h.SendMessageV2Header:
     """The header of a reply."""
     properties = encode_properties({"CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": client_id}).decode()
@@ -263,6 +274,22 @@ async def test_replies_go_only_to_the_account_that_has_the_client_id(
     await wait_until(lambda: broker.clients.find_producer("asker@1") is None)
     clock.advance(121_000)
     await thief.produce("askers", "asker@1")
+
+
+async def test_a_message_to_consume_directly_goes_only_to_those_who_may_read_it(
+    broker: Broker, shop: Peer, make_peer: MakePeer
+) -> None:
+    """Whoever may consume as a group can be a member of it, under any id, without a right for its topics."""
+    directly, seen = RequestCode.CONSUME_MESSAGE_DIRECTLY, Inbox()
+    thief = make_peer(broker, handlers={directly: seen.handle}, credentials=EVIL)
+    await thief.join("own-group", "reader@1", OWN)
+    sent = await shop.send(PAYMENTS, 0, PRIVATE)
+    operator = make_peer(broker, credentials=ADMIN)
+    header = h.ConsumeDirectlyHeader(consumer_group="own-group", client_id="reader@1", message_id=sent["msgId"])
+    refused = await operator.ask(directly, header)
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert refused.remark == (f"the account of consumer <own-group> <reader@1> may not subscribe to topic {PAYMENTS}")
+    assert seen.commands.empty()
 
 
 # --- signatures -------------------------------------------------------------------------------------------------------

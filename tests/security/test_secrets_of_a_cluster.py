@@ -2,7 +2,7 @@
 
 A name server, a master, its slave and a filter server, each a process, all with accounts and only with TLS, their keys
 encrypted; commands with the right keys and with wrong ones; accounts that are changed and certificates that are
-exchanged meanwhile, also for files that cannot be used.
+exchanged meanwhile, also for files that cannot be used; the port for metrics, with its token and without.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -36,7 +39,9 @@ from tests.security.test_secrets import MARK, find_marks
 ADMIN, SHOP = Credentials("operator", f"{MARK}-of-the-operator"), Credentials("the-shop", f"{MARK}-of-the-shop")
 BROKER = Credentials("the-brokers", f"{MARK}-of-the-brokers")
 KEY_PASSWORD, NEW = f"{MARK}-of-the-key", f"{MARK}-of-a-new-account"
+TOKEN = f"{MARK}-of-the-metrics"
 SECRETS = {
+    "ERUCA_METRICS_TOKEN": TOKEN,
     "ERUCA_BROKER_SECRET_KEY": BROKER.secret_key,
     "ERUCA_TLS_SERVER_KEY_PASSWORD": KEY_PASSWORD,
     "ERUCA_TLS_CLIENT_KEY_PASSWORD": KEY_PASSWORD,
@@ -109,6 +114,7 @@ def cluster(tmp_path: Path, authority: Authority, accounts: Path) -> Iterator[di
         "aclFile": accounts,
         "aclReloadInterval": 20,
         "brokerAccessKey": BROKER.access_key,
+        "metricsPort": 0,
         "tls_server_mode": "enforcing",
         "tls_server_certPath": pair.certificate,
         "tls_server_keyPath": pair.key,
@@ -155,6 +161,25 @@ async def change_accounts(address: str, ca: Path) -> None:
         await caller.close()
 
 
+def fetch_all(url: str, authority: Authority) -> list[str]:
+    """What the port for metrics says to those who have its token, and to others."""
+    said = []
+    context = ssl.create_default_context(cafile=str(authority.ca))
+    for token in (TOKEN, f"{MARK}-guessed", ""):
+        # Whether a server is ready depends on the others.
+        for path, expected in (("metrics", 200 if token == TOKEN else 401), ("readyz", None), ("nothing", 404)):
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            try:
+                answer = urlopen(Request(url.replace("/metrics", f"/{path}"), headers=headers), context=context)
+            except HTTPError as error:
+                answer = error
+            with answer:
+                said.append(f"{answer.headers} {answer.read().decode()}")
+                assert expected in (None, answer.status)
+    assert "eruca_process_" in said[0]
+    return said
+
+
 def test_a_cluster_with_everything_shows_no_secret(
     cluster: dict[str, Running], tmp_path: Path, authority: Authority, accounts: Path
 ) -> None:
@@ -182,6 +207,8 @@ def test_a_cluster_with_everything_shows_no_secret(
     accounts.write_bytes(good.replace(b"admin: true", b"admin: maybe"))
     cluster["master"].wait_for("is neither true nor false")
     accounts.write_bytes(good)
+    for name in cluster:
+        said += fetch_all(cluster[name].facts["metrics"], authority)
     pair = authority.issue("server", password=f"{MARK}-another")
     for name in ("master", "names"):
         cluster[name].hang_up()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import struct
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -81,12 +82,12 @@ async def expect(peer: RawPeer, code: int, header: Header | None = None, body: b
 
 
 @asynccontextmanager
-async def open_crowd(address: str, count: int) -> AsyncIterator[list[RawPeer]]:
+async def open_crowd(address: str, count: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[list[RawPeer]]:
     """Many connections; they end at once, whatever is on its way."""
     async with AsyncExitStack() as stack:
         peers = []
         for _ in range(count):
-            peer = await stack.enter_async_context(open_peer(address))
+            peer = await stack.enter_async_context(open_peer(address, tls))
             stack.callback(peer.writer.transport.abort)
             peers.append(peer)
         yield peers

@@ -10,11 +10,13 @@ import asyncio
 import logging
 import os
 import random
+import ssl
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from eruca._cli.store import raise_open_files_limit
+from eruca._net.tls import Tls, make_client_context
 from eruca._wire.bodies import HeartbeatData, ProducerData, encode_json
 from eruca._wire.codes import RequestCode
 from eruca._wire.frame import Command, encode_command, make_request
@@ -69,13 +71,14 @@ class Silent(asyncio.Protocol):
         self.transport = None
 
 
-async def connect_many(address: str, count: int) -> list[Silent]:
+async def connect_many(address: str, count: int, tls: ssl.SSLContext | None = None) -> list[Silent]:
     """Open connections, some at a time."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     found: list[Silent] = []
     for _ in range(0, count, 10):
-        opened = await asyncio.gather(*[loop.create_connection(Silent, host, int(port)) for _ in range(10)])
+        opening = [loop.create_connection(Silent, host, int(port), ssl=tls) for _ in range(10)]
+        opened = await asyncio.gather(*opening)
         found += [peer for _, peer in opened]
     return found[:count]
 
@@ -87,11 +90,21 @@ def drop_all(peers: list[Silent]) -> None:
             peer.transport.abort()
 
 
-async def stay_strangers(target: Target, size: float) -> None:
+def trust_all() -> ssl.SSLContext:
+    """TLS that accepts the certificate that a server has made."""
+    return make_client_context(Tls(verify=False))
+
+
+async def stay_strangers_encrypted(target: Target, size: float) -> None:
+    """The same with TLS, which every port accepts."""
+    await stay_strangers(target, size, trust_all())
+
+
+async def stay_strangers(target: Target, size: float, tls: ssl.SSLContext | None = None) -> None:
     """5,000 connections that never authenticate: a third is silent, the others ask for things they may not have."""
     rng = random.Random(5)
     halves = [
-        (address, await connect_many(address, scale(_STRANGERS // 2, size)))
+        (address, await connect_many(address, scale(_STRANGERS // 2, size), tls))
         for address in (target.broker, target.names)
     ]
     asked = {
@@ -140,10 +153,12 @@ async def drip(target: Target, size: float) -> None:
         drop_all(peers)
 
 
-async def flood(address: str, request: Command, count: int, seconds: float) -> None:
-    """40 connections that send a signed request again and again and read nothing."""
+async def flood(
+    address: str, request: Command, count: int, seconds: float, *, size: int = 40, tls: ssl.SSLContext | None = None
+) -> None:
+    """Connections that send a signed request again and again and read nothing."""
     frames = encode_command(request) * 100
-    async with open_crowd(address, 40) as crowd:
+    async with open_crowd(address, size, tls) as crowd:
         for peer in crowd:
             stop_reading(peer)
             for _ in range(count // 100):
@@ -158,6 +173,15 @@ async def leave_pulls_unread(target: Target, size: float) -> None:
             await ask_signed(sender, make_request(RequestCode.SEND_MESSAGE_V2, send_header("Unread"), LARGE, opaque=1))
     pull = make_request(RequestCode.PULL_MESSAGE, pull_header("Unread", max_message_nums=1), opaque=1)
     await flood(target.broker, sign(pull), scale(2000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
+
+
+async def leave_pulls_unread_encrypted(target: Target, size: float) -> None:
+    """The same with TLS, on ten times as many connections: each hides a response in the buffers of TLS."""
+    async with open_peer(target.broker) as sender:
+        await ask_signed(sender, make_request(RequestCode.SEND_MESSAGE_V2, send_header("Secret"), LARGE, opaque=1))
+    pull = sign(make_request(RequestCode.PULL_MESSAGE, pull_header("Secret", max_message_nums=1), opaque=1))
+    seconds = max(_SECONDS_MIN, _SECONDS / 3 * size)
+    await flood(target.broker, pull, 100, seconds, size=scale(400, size), tls=trust_all())
 
 
 async def leave_routes_unread(target: Target, size: float) -> None:
@@ -240,8 +264,10 @@ async def ask_signed(peer: RawPeer, request: Command) -> Command:
 
 PARTS: dict[str, Callable[[Target, float], Awaitable[None]]] = {
     "strangers": stay_strangers,
+    "strangers-tls": stay_strangers_encrypted,
     "drip": drip,
     "unread-pulls": leave_pulls_unread,
+    "unread-tls": leave_pulls_unread_encrypted,
     "unread-routes": leave_routes_unread,
     "unread-tables": leave_tables_unread,
     "scrapers": scrape,

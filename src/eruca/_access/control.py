@@ -15,6 +15,7 @@ from eruca._access.options import AccessOptions
 from eruca._ground.repeating import Repeating
 from eruca._net.handlers import Authorize
 from eruca._net.link import Link
+from eruca._net.networks import WHITE_LISTED
 from eruca._wire.catalog import RequestSpec, Right, find_names
 from eruca._wire.codes import ResponseCode
 from eruca._wire.command import Command
@@ -25,8 +26,6 @@ from eruca.errors import ConfigError, RequestRefused
 
 log = logging.getLogger(__name__)
 
-#: `link.account` of a peer that needs none because of its address. An access key has more than six characters.
-WHITE_LISTED: Final = "*"
 # Clients of Java recognize a refusal by its text.
 _REFUSED: Final = "org.apache.rocketmq.acl.common.AclException: "
 _NOTE: Final = "access"
@@ -164,13 +163,20 @@ class AccessControl:
 
     def may_publish(self, link: Link, topic: str) -> bool:
         """Return whether the peer of a connection may publish to a topic now, by the account of its last request."""
+        return self._may_use(link, topic, PUB)
+
+    def may_subscribe(self, link: Link, topic: str) -> bool:
+        """Return whether it may subscribe to a topic."""
+        return self._may_use(link, topic, SUB)
+
+    def _may_use(self, link: Link, topic: str, needed: int) -> bool:
         if not self.is_on:
             return True
         seen = self._look_at(link)
         account = self.book.accounts.get(link.account or "")
         if account is None:
             return seen.is_white and link.account is not None
-        return seen.is_white or seen.is_white_for(account) or account.may_use_topic(topic, PUB)
+        return seen.is_white or seen.is_white_for(account) or account.may_use_topic(topic, needed)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -204,6 +210,8 @@ class AccessControl:
             secret = self._no_secret if account is None else account.secret_key
             is_signed = is_trusted or verify(ext, command.body, secret)
             if account is None or not is_signed or account.certificate not in (None, link.certificate):
+                # Whoever tries secrets is a stranger again, whose refused requests are limited.
+                link.account = None
                 # One text for all three: whoever tries names should not learn which ones exist.
                 _refuse(link, f"Check signature failed for accessKey={access_key}")
         right = spec.right

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from eruca._admin.connection import Connection
+from eruca._admin.forgetting import forget_member
 from eruca._admin.members import (
     DivergedRow,
     Lag,
@@ -17,7 +18,7 @@ from eruca._admin.members import (
     measure_lag,
     read_state,
 )
-from eruca._admin.results import LIMIT, Listed
+from eruca._admin.results import LIMIT, Changed, Listed
 from eruca._admin.rolechanges import Promotion, RoleChange
 from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import ReplicationState
@@ -70,6 +71,14 @@ class Cluster:
         return await read_state(self._connection, address)
 
     # -- changing ----------------------------------------------------------------------------------------------------
+
+    async def forget(self, address: str, *, dry_run: bool = False) -> Changed[Sequence[str]]:
+        """Have the other members of a broker name forget a member that is gone for good.
+
+        It no longer counts when a slave is promoted, so messages that only it has are lost. Raises ConfigError if it
+        answers, and NoRoute if no member knows it.
+        """
+        return await forget_member(self._connection, address, dry_run=dry_run)
 
     async def promote(
         self,

@@ -13,6 +13,7 @@ from eruca._admin.savedoffsets import export_offsets
 from eruca._admin.settings import GroupSettings, describe_group, make_group_config, read_group_configs
 from eruca._admin.targets import BrokerRow, ask_each, change_each
 from eruca._admin.topicchanges import delete_topic
+from eruca._ground.printable import say_count
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import DeleteGroupHeader
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX
@@ -102,7 +103,7 @@ async def delete_group(
     members = (await read_membership(connection, group, rows)).members
     if members and not force:
         raise ConfigError(
-            f"group {group} has {len(members)} members connected, which would create it again",
+            f"group {group} has {say_count(len(members), 'connected member')}, which would create it again",
             hint=f"stop them first; eruca group show {group} lists them",
         )
     rows = [row for row in rows if row.where in before]

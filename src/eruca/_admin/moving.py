@@ -12,6 +12,7 @@ from eruca._admin.progress import list_connected, read_committed
 from eruca._admin.results import Undo
 from eruca._admin.savedoffsets import SavedOffset, SavedOffsets
 from eruca._client.group.starting import find_offset_since
+from eruca._ground.printable import say_count
 from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import MessageQueue, ResetOffsetBody
 from eruca._wire.codes import RequestCode
@@ -80,6 +81,26 @@ def conclude(group: str, moves: Iterable[Move], now: datetime) -> Moved:
     saved = SavedOffsets(group=group, taken_at=now, offsets=before)
     undo = [Undo(method="offsets.restore", arguments={"saved": saved})] if before else []
     return Moved(group=group, moves=moves, undo=undo)
+
+
+def is_same_move(before: Moved, now: Moved, *, to_end: bool = False) -> bool:
+    """Return whether a move is still what was planned.
+
+    The group may have consumed in the meantime, and if it moves to the end, this may be a later one. But it must not
+    have been moved back, and its queues must be the same.
+    """
+    if len(before.moves) != len(now.moves):
+        return False
+    for old, new in zip(before.moves, now.moves, strict=True):
+        places = [(move.topic, move.broker, move.queue, move.outcome, move.reason) for move in (old, new)]
+        has_same_target = old.after == new.after or (to_end and (new.after or 0) >= (old.after or 0))
+        if places[0] != places[1] or not has_same_target or _is_back(old.before, new.before):
+            return False
+    return True
+
+
+def _is_back(before: int | None, now: int | None) -> bool:
+    return (before is None) != (now is None) if before is None or now is None else now < before
 
 
 def split_by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
@@ -159,7 +180,7 @@ async def refuse_members(connection: Connection, group: str, addresses: Iterable
     for address in addresses:
         if members := await list_connected(connection, address, group):
             raise ConfigError(
-                f"group {group} has {len(members)} members connected, which would overwrite the offsets",
+                f"group {group} has {say_count(len(members), 'connected member')}, which would overwrite the offsets",
                 hint=f"stop them, then {then} again",
             )
 

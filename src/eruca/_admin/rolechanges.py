@@ -243,7 +243,7 @@ class RoleChange:
             if asyncio.get_running_loop().time() > deadline:
                 raise NetError(
                     f"{address} is {position - state.tail} bytes behind after {self._wait_s:g} s",
-                    hint="eruca cluster lag shows whether it catches up; --wait gives it more time",
+                    hint="`eruca cluster lag` shows whether it catches up; --wait gives it more time",
                 )
             await asyncio.sleep(_POLL_S)
 

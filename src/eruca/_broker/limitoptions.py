@@ -95,7 +95,8 @@ class BrokerLimitOptions(LimitOptions):
     heartbeats_bytes_max: int = option(
         limits.HEARTBEATS_BYTES_MAX,
         "maxHeartbeatBytes",
-        "maximum memory for group members and their subscriptions; above it the connection with the most is closed",
+        "maximum memory for group members and their subscriptions; above it the largest connection of the account or "
+        "address with the most is closed",
         unit="bytes",
         low=1024 * 1024,
     )

@@ -11,12 +11,13 @@ from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_one_place_options
 from eruca._cli.completing import suggest_brokers, suggest_clusters, suggest_options
 from eruca._cli.grouping import CommandGroup, ServerGroup
-from eruca._cli.output import format_bytes, format_duration, format_time
+from eruca._cli.output import format_bytes, format_time
 from eruca._cli.serve import broker as start
 from eruca._cli.serverconfig import hide_changes, parse_settings, view_configs
 from eruca._cli.tables import make_table
 from eruca._cli.topic import RATE_COLUMNS, draw_rate
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca._ground.printable import format_duration
 from eruca.admin import Admin, Changed, Health, Runtime
 
 # Clocks that differ by less are not worth a number.

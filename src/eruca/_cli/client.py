@@ -10,10 +10,10 @@ import click
 from eruca._cli.choosing import add_group_argument, add_topic_argument
 from eruca._cli.completing import suggest_brokers
 from eruca._cli.grouping import CommandGroup
-from eruca._cli.output import format_duration, format_time
+from eruca._cli.output import format_time
 from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
-from eruca._ground.printable import show_safely
+from eruca._ground.printable import format_duration, show_safely
 from eruca.admin import Admin, ClientOffset, HeldQueue, ProducerClient, RunningInfo, TopicPace
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import click
 from eruca._admin.members import JAVA
 from eruca._cli.administer import operate
 from eruca._cli.changing import add_dry_run_option
+from eruca._cli.clusterforget import forget
 from eruca._cli.completing import suggest_brokers
 from eruca._cli.connecting import add_nameserver_option, name_cluster
 from eruca._cli.grouping import CommandGroup
@@ -43,8 +44,11 @@ def cluster() -> None:
       eruca cluster promote broker-a:1  make this slave the master, without loss
       eruca cluster demote broker-a:0   make the master step down
       eruca cluster diverged            what only a replaced master had
+      eruca cluster forget HOST:PORT    a member that is gone for good
     """
 
+
+cluster.add_command(forget)
 
 # --- looking ----------------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,10 @@ _TLS_FLAGS: dict[str, dict[str, Any]] = {
 }
 
 
+class ClusterOption(click.Option):
+    """An option that leads to a cluster. The help of every command has them; they are in a section of their own."""
+
+
 def add_tls_options(function: Function) -> Function:
     """Add the options of TLS to a command. They are not parameters of its function; `choose_tls` reads them."""
 
@@ -46,7 +50,7 @@ def add_tls_options(function: Function) -> Function:
             context.meta.setdefault(_TLS, {})[parameter.name] = value
 
     for flag, facts in reversed(_TLS_FLAGS.items()):
-        function = click.option(flag, expose_value=False, callback=keep, **facts)(function)
+        function = click.option(flag, cls=ClusterOption, expose_value=False, callback=keep, **facts)(function)
     return function
 
 
@@ -66,6 +70,7 @@ def add_nameserver_option(function: Function) -> Function:
     """Add `-n`, `--account` and the options of TLS, with the variables that set them, to a command."""
     function = click.option(
         "--account",
+        cls=ClusterOption,
         metavar="FILE",
         envvar=_ACCOUNT_VARIABLE,
         type=click.Path(path_type=Path, dir_okay=False),
@@ -78,6 +83,7 @@ def add_nameserver_option(function: Function) -> Function:
         "-n",
         "--namesrv-addr",
         "nameservers",
+        cls=ClusterOption,
         metavar="HOST:PORT",
         envvar=["ERUCA_NAMESRV_ADDR", "NAMESRV_ADDR"],
         default=DEFAULT_NAMESERVER,

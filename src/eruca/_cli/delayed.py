@@ -12,6 +12,7 @@ from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import add_output_option, format_time, print_rows
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca._ground.printable import say_count
 from eruca.admin import Admin, Cancelled, Delayed, LevelProgress
 
 
@@ -97,7 +98,7 @@ def cancel(topic: str, ids: tuple[str, ...], dry_run: bool, yes: bool, nameserve
       eruca delayed cancel reminders 7F000001000026A20000000000000000 --yes
     """
     if not dry_run:
-        confirm(f"Cancel {len(ids)} messages for {topic} permanently?", yes)
+        confirm(f"Cancel {say_count(len(ids), 'message')} for {topic} permanently?", yes)
 
     async def work(admin: Admin) -> list[Cancelled]:
         return [await admin.delayed.cancel(topic, name, dry_run=dry_run) for name in ids]

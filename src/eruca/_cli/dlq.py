@@ -19,14 +19,14 @@ from eruca._cli.grouping import CommandGroup
 from eruca._cli.messagerows import LIST_COLUMNS, describe_message, draw_message, draw_row
 from eruca._cli.output import add_output_option, parse_time, print_rows
 from eruca._cli.saying import say
-from eruca._cli.viewing import View, Viewing, add_view_options, view_list, view_stream
+from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list, view_stream
 from eruca._wire.names import check_group, check_topic
 from eruca.admin import Admin, GroupLetters, Journal, Resent, StoredMessage, Wanted
 from eruca.errors import ConfigError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_SHOWN_MAX = 100
+_add_most_option = click.option("--limit", type=click.IntRange(min=1), help="At most this many, the oldest ones.")
 
 
 @click.group(cls=CommandGroup)
@@ -63,7 +63,6 @@ def add_choice_options(function: Function) -> Function:
                 metavar="TIME",
                 help="Only those that became dead letters at this time or earlier.",
             ),
-            click.option("--limit", type=click.IntRange(min=1), help="At most this many."),
         ]
     ):
         function = option(function)
@@ -76,8 +75,9 @@ def add_choice_options(function: Function) -> Function:
 @dlq.command("list")
 @click.argument("group", required=False, shell_complete=suggest_groups)
 @add_choice_options
+@add_limit_option
 @add_view_options
-def list_(view: Viewing, group: str | None, **conditions: Any) -> None:
+def list_(view: Viewing, group: str | None, limit: int | None, **conditions: Any) -> None:
     """List the groups that have dead letters, or the dead letters of GROUP.
 
     \b
@@ -87,17 +87,15 @@ def list_(view: Viewing, group: str | None, **conditions: Any) -> None:
       eruca dlq list billing -o json | jq -r .message_id
     """
     if group is None:
-        view.show(lambda admin: _view_groups(admin, view))
+        view.show(lambda admin: _view_groups(admin, view, limit))
         return
     name = check_group(group)
-    # A table of a million rows is of no use; JSON and YAML have all of them.
-    limit = conditions.pop("limit") or (_SHOWN_MAX if view.is_table else None)
     wanted = Wanted(**conditions)
     view.show(
         lambda admin: view_stream(
             admin.dead_letters.read(name, wanted),
             view.output,
-            limit,
+            view.choose_limit(limit),
             LIST_COLUMNS,
             draw_row,
             describe=describe_message,
@@ -106,8 +104,8 @@ def list_(view: Viewing, group: str | None, **conditions: Any) -> None:
     )
 
 
-async def _view_groups(admin: Admin, view: Viewing) -> View:
-    listed = await admin.dead_letters.list(limit=view.choose_limit(None))
+async def _view_groups(admin: Admin, view: Viewing, limit: int | None) -> View:
+    listed = await admin.dead_letters.list(limit=view.choose_limit(limit))
     return view_list(
         listed, ["group", ">dead letters", "problem"], _draw_group, empty="no group has dead letters: nothing to do"
     )
@@ -157,6 +155,7 @@ def show(view: Viewing, group: str, name: str) -> None:
 )
 @add_dry_run_option
 @add_choice_options
+@_add_most_option
 @add_yes_option
 @add_nameserver_option
 @add_output_option
@@ -251,6 +250,7 @@ def _draw_sent(row: Resent) -> Sequence[str]:
     help="Write two files for each dead letter to this directory instead.",
 )
 @add_choice_options
+@_add_most_option
 @add_nameserver_option
 def export(
     group: str, ids: tuple[str, ...], target: str, directory: Path | None, nameservers: str, **conditions: Any

@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from eruca._cli.completing import suggest_groups
 from eruca._cli.connecting import name_cluster
+from eruca._cli.grouping import SectionedCommand
+from eruca._cli.tables import Indented
 from eruca._cli.viewing import View, Viewing, add_view_options
-from eruca._ground.printable import show_safely
+from eruca._ground.printable import say_count, show_safely
 from eruca.admin import Admin, Examination, Finding, Limits, Rules, Severity
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
 _STYLES = {Severity.INFO: "blue", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
 _NEVER = "never"
 
 
-@click.command()
-@click.option("-g", "--group", help="Look at this consumer group only: why is it behind?")
+@click.command(cls=SectionedCommand)
+@click.option(
+    "-g", "--group", shell_complete=suggest_groups, help="Look at this consumer group only: why is it behind?"
+)
 @click.option(
     "--fail-on",
     type=click.Choice([*[severity.value for severity in Severity], _NEVER]),
@@ -51,14 +55,14 @@ _NEVER = "never"
     metavar="NAME=VALUE",
     multiple=True,
     callback=lambda _context, _parameter, texts: parse_rules(texts),
-    help="Change from which value on something is a finding: stuck_after=300 (repeatable; see the guide).",
+    help="Change from which value on something is a finding: stuck_after=300; may be repeated.",
 )
 @add_view_options
 def doctor(view: Viewing, group: str | None, fail_on: str, sample: float, closely: int, rules: Rules) -> None:
     """Look at a cluster and print what is wrong, how bad it is, and what to do.
 
     It looks at name servers, brokers, replication, disks, clocks, topics, groups and their members, dead letters and
-    transactions; it changes nothing. The guide describes every finding by its name (docs/guide/troubleshooting.md).
+    transactions; it changes nothing. Every finding and every rule is explained in docs/guide/troubleshooting.md.
     The exit status is 0 if the cluster is healthy, and 3 if it is not.
 
     \b
@@ -103,23 +107,23 @@ def draw_examination(found: Examination) -> Iterator[RenderableType]:
 
     for finding in found.findings:
         yield _draw_finding(finding)
-        yield Text("")
     yield Text(_sum_up(found), style="" if found.findings else "green")
     for note in found.left_out:
         yield Text(f"left out: {show_safely(note)}", style="dim")
 
 
-def _draw_finding(finding: Finding) -> Text:
+def _draw_finding(finding: Finding) -> RenderableType:
+    """Return a line about what it is and where, and below it what was observed and what to do."""
+    from rich.console import Group
     from rich.text import Text
 
     text = Text(f"{finding.severity.upper()} ", style=_STYLES[finding.severity])
     text.append(f"{finding.id}  ", style="bold")
     text.append(show_safely(finding.where), style="default")
-    for line in (finding.what, finding.advice):
-        text.append(f"\n  {show_safely(line)}", style="default")
+    more = Text("\n".join([show_safely(finding.what), show_safely(finding.advice)]))
     if finding.command:
-        text.append(f"\n  {show_safely(_complete(finding.command))}", style="cyan")
-    return text
+        more.append(f"\n{show_safely(_complete(finding.command))}", style="cyan")
+    return Group(text, Indented(more))
 
 
 def _complete(command: str) -> str:
@@ -131,7 +135,7 @@ def _sum_up(found: Examination) -> str:
     counts = Counter(finding.severity for finding in found.findings)
     worst = ", ".join(f"{counts[severity]} {severity}" for severity in reversed(Severity) if counts[severity])
     seen: dict[str, Any] = found.looked_at
-    looked = (
-        f"{seen['brokers']} brokers, {seen['topics']:,} topics, {seen['groups_with_members']:,} groups with members"
-    )
+    # Of a single group, only its own topics are looked at.
+    parts = [say_count(seen[f"{noun}s"], noun) for noun in ("broker", "topic") if seen[f"{noun}s"]]
+    looked = ", ".join([*parts, f"{say_count(seen['groups_with_members'], 'group')} with members"])
     return f"{worst or 'nothing is wrong'}; looked at {looked} in {found.seconds:.1f} s"

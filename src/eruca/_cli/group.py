@@ -13,8 +13,9 @@ from eruca._cli.choosing import add_group_argument, add_place_options, add_topic
 from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.groupviews import draw_group, list_faults, view_differences
-from eruca._cli.output import format_duration, format_time
+from eruca._cli.output import format_time
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca._ground.printable import format_duration
 from eruca.admin import Admin, GroupMember, GroupName, Listed, NamedGroupSettings, TimeSpan
 
 Function = TypeVar("Function", bound=Callable[..., Any])

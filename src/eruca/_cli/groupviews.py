@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from eruca._cli.output import format_duration
 from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, view_list
+from eruca._ground.printable import format_duration, say_count
+from eruca._wire.names import RETRY_PREFIX
 from eruca.admin import Difference, Group, GroupQueue, Listed, Subscribed
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def list_faults(found: Group) -> list[str]:
     faults = []
     behind = [queue for queue in found.queues if queue.lag]
     if behind and not found.members:
-        faults.append(f"{found.lag} messages wait and no member is connected; start one")
+        faults.append(f"{say_count(found.lag, 'message', 'wait')} and no member is connected; start one")
     elif found.members:
         # Members of other makes do not tell what they own; then all queues are without owner.
         knows_owners = any(queue.owner for queue in found.queues)
@@ -47,11 +48,11 @@ def _name(queue: GroupQueue) -> str:
 def draw_group(found: Group) -> Iterator[RenderableType]:
     """Return the tables of a group."""
     facts = [
-        ("lag", f"{found.lag} messages, {format_duration(found.lag_time)}" if found.lag else "none"),
+        ("lag", f"{say_count(found.lag, 'message')}, {format_duration(found.lag_time)}" if found.lag else "none"),
         ("members", str(len(found.members))),
         ("model", " ".join(word for word in (found.model, found.kind) if word)),
         ("starts", found.start),
-        ("consumed", f"{found.rate:.1f} messages/s in the last minute"),
+        ("fetches", f"{found.rate:.1f} messages/s in the last minute"),
         ("dead letters", f"{found.dead_letters}; eruca dlq list {found.name}" if found.dead_letters else "none"),
         ("subscriptions", "\n".join(map(_say_subscription, found.subscriptions))),
     ]
@@ -64,9 +65,11 @@ def draw_group(found: Group) -> Iterator[RenderableType]:
             for row in found.members
         ]
         yield make_table(["member", "address", "client", ">queues"], rows)
-    if found.queues:
-        yield _draw_queues(found.queues)
-    stuck = [queue for queue in found.queues if queue.stuck_on is not None]
+    # Its own retry topic last: it is empty most of the time.
+    queues = sorted(found.queues, key=lambda queue: queue.topic.startswith(RETRY_PREFIX))
+    if queues:
+        yield _draw_queues(queues)
+    stuck = [queue for queue in queues if queue.stuck_on is not None]
     if stuck:
         yield make_table(["topic", "next of", "message id", "keys", "tags", ">tries"], map(_draw_stuck, stuck))
 

@@ -7,8 +7,9 @@ from typing import TypeVar
 import click
 
 from eruca._cli.completing import suggest_groups, suggest_topics
-from eruca._cli.output import format_duration
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca._ground.printable import format_duration
 from eruca.admin import Admin, GroupLag, Listed, QueueLag, sum_lag
 
 Behind = TypeVar("Behind", GroupLag, QueueLag)
@@ -16,7 +17,7 @@ Behind = TypeVar("Behind", GroupLag, QueueLag)
 _NOBODY = "no group has offsets; a group has some after it consumed its first message"
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("groups", metavar="[GROUP]...", nargs=-1, shell_complete=suggest_groups)
 @click.option(
     "-t", "--topic", "topics", multiple=True, shell_complete=suggest_topics, help="Only this topic; may be repeated."

@@ -6,11 +6,12 @@ import click
 
 from eruca._admin.admin import Admin
 from eruca._cli.connecting import add_nameserver_option, make_options
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.running import run_loop
 from eruca.errors import ConfigError
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--allow-changes", is_flag=True, help="Let the assistant apply plans. Without it nothing is changed.")
 @click.option("--show-bodies", is_flag=True, help="Show bodies and properties of messages, the first 500 characters.")
 @add_nameserver_option

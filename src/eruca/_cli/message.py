@@ -15,13 +15,13 @@ from eruca._cli.connecting import add_nameserver_option
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.messageimport import import_
 from eruca._cli.messagerows import LIST_COLUMNS, describe_message, draw_message, draw_row
-from eruca._cli.output import add_output_option, format_bytes, format_duration, format_time, print_document
+from eruca._cli.output import add_output_option, format_bytes, format_time, print_document
 from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list, view_stream
+from eruca._ground.printable import format_duration
 from eruca.admin import Admin, Consumed, Listed, QueueRow, StoredMessage, TraceRow, Track
 from eruca.errors import ConfigError, NoRoute
 
-_SHOWN_MAX = 100
 # The number of messages with one key or id that a search returns at most, if all are wanted.
 _FOUND_MAX = 10_000
 _SUCCESS = frozenset({"CR_SUCCESS", "CR_COMMIT"})
@@ -90,14 +90,15 @@ def find(
     if (key is not None or name is not None) and tags != "*":
         raise click.UsageError("--tags cannot be combined with --key or --id")
     broker, queue = (None, None) if place is None else parse_full_place(place)
-    rows = limit or (None if limit == 0 or not view.is_table else _SHOWN_MAX)
+    rows = view.choose_limit(limit)
+    most = min(rows, _FOUND_MAX)
 
     async def ask(admin: Admin) -> View:
         if key is not None:
-            found = await admin.messages.find_by_key(topic, key, since=since, until=until, limit=rows or _FOUND_MAX)
+            found = await admin.messages.find_by_key(topic, key, since=since, until=until, limit=most)
             return view_messages(found, f"topic {topic} has no message with key {key}{_in_time(since, until)}")
         if name is not None:
-            found = await admin.messages.find(topic, name, limit=rows or _FOUND_MAX)
+            found = await admin.messages.find(topic, name, limit=most)
             return view_messages(found, f"topic {topic} has no message with id {name}")
         messages = admin.messages.read(
             topic, broker=broker, queue=queue, offset=offset, since=since, until=until, tags=tags, limit=None
@@ -126,7 +127,7 @@ def view_messages(listed: Listed[StoredMessage], missing: str) -> View:
     )
 
 
-async def _view_read(messages: AsyncIterator[StoredMessage], view: Viewing, limit: int | None, missing: str) -> View:
+async def _view_read(messages: AsyncIterator[StoredMessage], view: Viewing, limit: int, missing: str) -> View:
     return await view_stream(
         messages,
         view.output,

@@ -11,13 +11,14 @@ from eruca._cli.administer import end_with, operate
 from eruca._cli.changing import add_dry_run_option
 from eruca._cli.choosing import add_topic_argument
 from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.output import add_output_option, print_rows
 from eruca._ground.limits import IMPORT_BYTES_MAX, IMPORT_LINES_MAX
 from eruca.admin import Admin
 from eruca.errors import ConfigError
 
 
-@click.command("import")
+@click.command("import", cls=SectionedCommand)
 @add_topic_argument
 @click.argument("file", type=click.File("rb"))
 @add_dry_run_option

@@ -120,26 +120,6 @@ def format_time(time: datetime | int | None) -> str:
         return str(time)
 
 
-def format_duration(duration: timedelta | float | None) -> str:
-    """Return a duration in its two largest units: 350 ms, 12.3 s, 5 min 3 s, 2 h 5 min, 3 d 4 h."""
-    if duration is None:
-        return "-"
-    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if abs(seconds) < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if abs(seconds) < 60:
-        return f"{seconds:.1f} s"
-    whole = round(abs(seconds))
-    sign = "-" if seconds < 0 else ""
-    for unit, size, smaller, small_size in _DURATION_UNITS:
-        if whole >= size:
-            return f"{sign}{whole // size} {unit} {whole % size // small_size} {smaller}"
-    return f"{sign}{whole} s"
-
-
-_DURATION_UNITS = (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
-
-
 def format_bytes(count: int) -> str:
     """Return a size with a unit and two or three digits."""
     size, unit = float(count), "B"

@@ -18,6 +18,7 @@ import click
 from eruca._cli.choosing import parse_full_place
 from eruca._cli.completing import suggest_topics
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.messagerows import describe_sent
 from eruca._cli.output import add_output_option, make_console, print_rows
 from eruca._cli.running import run_loop
@@ -28,6 +29,7 @@ from eruca._client.produce.producer import Producer
 from eruca._client.session.routes import Routes
 from eruca._ground.durations import read_span
 from eruca._ground.limits import FRAME_BYTES_MAX
+from eruca._ground.printable import say_count
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_PRODUCER_GROUP, check_topic
 from eruca._wire.properties import DELAY, KEYS, RESERVED, TAGS
@@ -70,7 +72,7 @@ class Plan:
         return len(self.bodies) * (self.count or 1)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("topic", shell_complete=suggest_topics)
 @click.argument("bodies", metavar="[BODY]...", nargs=-1)
 @click.option("-t", "--tags", help="The tag, by which consumers can filter.")
@@ -136,7 +138,7 @@ def send(
     try:
         run_loop(sender.run(nameservers))
     except KeyboardInterrupt:
-        say(f"interrupted; {sender.count} messages are stored")
+        say(f"interrupted; stored {say_count(sender.count, 'message')}")
         sys.exit(_EXIT_INTERRUPTED)
     finally:
         sender.finish()

@@ -14,6 +14,7 @@ import click
 from eruca._access.options import AccessOptions
 from eruca._broker.app import Broker
 from eruca._broker.options import FAST_PORT_BELOW, BrokerOptions
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.observing import build_metrics_options, make_metrics_service
 from eruca._cli.optionlist import OptionFacts, Role, options_of
 from eruca._cli.output import make_console, print_rows
@@ -107,7 +108,7 @@ def add_server_options(*roles: Role) -> Callable[[Callable[..., None]], click.Co
             command = _make_flag(facts)(command)
         for decorator in reversed(_SHARED):
             command = decorator(command)
-        return click.command()(command)
+        return click.command(cls=SectionedCommand)(command)
 
     return decorate
 

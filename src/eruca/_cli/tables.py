@@ -116,6 +116,17 @@ class Table:
         return bool(cell) and (column in layout.below or _measure(cell) > layout.widths[column])
 
 
+class Indented:
+    """Text whose lines are indented, also those that are wrapped."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it for the width of a console."""
+        yield from _indent(console, self._text, options.max_width)
+
+
 def lay_out(columns: Sequence[Column], room: int) -> Layout:
     """Choose which columns are beside each other, and how wide they are."""
     beside, below, overflowing = list(range(len(columns))), set[int](), dict[int, int]()

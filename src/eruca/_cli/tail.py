@@ -16,6 +16,7 @@ from eruca._admin.storedmessages import describe_message as describe_stored
 from eruca._cli.choosing import parse_place
 from eruca._cli.completing import suggest_groups, suggest_topics
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.messagerows import describe_message, write_line
 from eruca._cli.output import add_output_option, parse_time, print_rows
 from eruca._cli.running import handle_signals, run_loop
@@ -70,7 +71,7 @@ class Reading:
     ahead: list[Message] = field(default_factory=list)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("topic", shell_complete=suggest_topics)
 @click.option(
     "--from",

@@ -13,6 +13,7 @@ import msgspec
 
 from eruca._admin.admin import Admin
 from eruca._cli.connecting import add_nameserver_option, make_options
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.output import add_output_option, print_document
 from eruca._cli.running import handle_signals, run_loop
 from eruca._cli.saying import say
@@ -21,6 +22,7 @@ from eruca._cli.topview.details import Detail, look_at
 from eruca._cli.topview.drawing import COLUMNS, count_room, draw
 from eruca._cli.topview.sampling import Sample, Sampler
 from eruca._cli.topview.state import SORTS, Tab, ViewState
+from eruca._cli.viewing import EXIT_WRONG
 from eruca.errors import ConfigError, ErucaError
 
 _INTERVAL_S = 2.0
@@ -32,7 +34,7 @@ _ONCE_S = 2.0
 _FRAME_S = 0.02
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--once", is_flag=True, help="Print one sample, with the rates of two seconds, and end.")
 @click.option(
     "--interval",
@@ -76,6 +78,8 @@ async def _print_once(nameservers: str, output: str) -> None:
     print_document(describe_sample(sample), output, lambda: [_draw_table(sample, tab) for tab in Tab])
     for problem in sample.problems:
         say(f"warning: {problem}")
+    if not sample.brokers:
+        sys.exit(EXIT_WRONG)
 
 
 def describe_sample(sample: Sample) -> dict[str, Any]:
@@ -167,14 +171,12 @@ class Live:
                 detail = await look_at(self._admin, *opened)
                 # Another line may have been opened while the brokers were asked.
                 self._detail = detail if self._state.opened == opened else None
-            if opened is None or self._sample is None:
-                sample = await self._sampler.take(self._list_visible())
-                # A cluster that does not answer for a moment: what was known before remains on the screen.
-                if sample.brokers or self._sample is None:
-                    self._sample = sample
-                self._note = "" if sample.brokers else (sample.problems or ["no broker answers"])[0]
-            else:
-                self._note = ""
+            # The head shows the whole cluster, whatever is opened below it.
+            sample = await self._sampler.take(self._list_visible() if opened is None else [])
+            # A cluster that does not answer for a moment: what was known before remains on the screen.
+            if sample.brokers or self._sample is None:
+                self._sample = sample
+            self._note = "" if sample.brokers else (sample.problems or ["no broker answers"])[0]
         except ErucaError as error:
             self._note = str(error)
 

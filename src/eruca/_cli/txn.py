@@ -17,6 +17,7 @@ from eruca._cli.messagerows import describe_message, draw_message
 from eruca._cli.output import add_output_option, format_bytes, format_time, print_rows, show_progress, to_plain
 from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, print_view, view_list
+from eruca._ground.printable import say_count
 from eruca.admin import UNDECIDED, Admin, Deed, Listed, Problem, State, Transaction
 
 _STATES = {state.value.replace(" ", "-"): frozenset({state}) for state in State}
@@ -211,7 +212,10 @@ def discard(
     """
     _check_choice(ids, everything, group)
     if not dry_run:
-        confirm(f"Roll {'all prepared' if everything else len(ids)} transactions back permanently?", yes)
+        confirm(
+            f"Roll back {'all prepared transactions' if everything else say_count(len(ids), 'transaction')} for good?",
+            yes,
+        )
 
     async def work(admin: Admin) -> list[Deed]:
         rows = await _choose(admin, ids, State.PREPARED, group)

@@ -92,7 +92,7 @@ def view_list(
 async def view_stream(
     rows: AsyncIterator[Row],
     output: str,
-    limit: int | None,
+    limit: int,
     columns: Sequence[str],
     draw: Callable[[Row], Sequence[str | Text]],
     *,
@@ -104,7 +104,7 @@ async def view_stream(
     kept: list[Row] = []
     count, cut = 0, False
     async for row in rows:
-        if limit is not None and count >= limit:
+        if count >= limit:
             cut = True
             break
         count += 1

@@ -30,7 +30,7 @@ BODY_BYTES_AT_ONCE = 64 * 1024
 # Topics of one registration, and its bytes after decompression.
 REGISTRATION_TOPICS_MAX = 100_000
 REGISTRATION_BYTES_MAX = 16 * 1024 * 1024
-# The memory for registrations of all brokers at a name server; above it, the connection with the most is closed.
+# The memory for registrations of all brokers at a name server; above it, a connection of who has most is closed.
 REGISTRATIONS_BYTES_MAX = 128 * 1024 * 1024
 
 # --- messages -----------------------------------------------------------------------------------------------------
@@ -214,8 +214,10 @@ FIRST_BYTE_SECONDS_MAX = 30.0
 # context of OpenSSL and its buffers, about 100 KiB.
 HANDSHAKE_SECONDS_MAX = 10.0
 HANDSHAKES_MAX = 256
-# How long a TLS connection that we close waits for the peer to confirm it.
+# How long a TLS connection of a client that closes waits for the server to confirm it.
 TLS_GOODBYE_SECONDS = 1.0
+# How much is encrypted or decrypted at a time: one record. OpenSSL keeps buffers for the most it ever got at once.
+TLS_PIECE_BYTES = 16 * 1024
 # What all connections to the servers of a process may hold together: unfinished frames, waiting requests, unsent
 # answers. A crowd that announces 16 MiB frames and never finishes them, or sends requests and never reads the answers,
 # would otherwise fill the memory. The largest holder is closed first. It is a share of the machine's memory within
@@ -245,7 +247,7 @@ HOLDS_BYTES_MAX = 150 * 1024 * 1024
 # Memory of a held pull apart from the texts of its header.
 HOLD_BYTES = 1024
 # Memory for the heartbeats of all clients: group members and their subscriptions, at about 2 KiB a member.
-# Above it, the connection with the most is closed.
+# Above it, a connection of who has most is closed.
 HEARTBEATS_BYTES_MAX = 128 * 1024 * 1024
 # Idle connections are closed after this long without a byte in either direction (serverChannelMaxIdleTimeSeconds).
 IDLE_SECONDS_MAX = 120

@@ -79,7 +79,8 @@ class NameServerOptions(LimitOptions):
     registrations_bytes_max: int = option(
         limits.REGISTRATIONS_BYTES_MAX,
         "maxRegistrationBytes",
-        "maximum memory for registrations of brokers; above it the connection with the most is closed",
+        "maximum memory for registrations of brokers; above it the largest connection of the account or address with "
+        "the most is closed",
         unit="bytes",
         low=1024 * 1024,
     )

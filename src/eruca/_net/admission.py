@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from eruca._net.limitoptions import LimitOptions
 from eruca._net.link import Link
 from eruca._net.meters import count_refused, show
+from eruca._net.networks import find_network
+from eruca._net.waiting import Waiting
 from eruca._wire.codes import ResponseCode
 from eruca.errors import RequestRefused
 
 # How long a connection is not read after it exceeded the limit of requests: the longer, the more its address sends.
 _PAUSE_SECONDS_MIN: Final = 1.0
 _PAUSE_SECONDS_MAX: Final = 10.0
-_NETWORK_BITS: Final = 64
 # The share of all files that a process may have open which connections may take.
 _FILES_SHARE: Final = 0.75
 
@@ -43,6 +43,8 @@ class Admission:
         # Those without connections.
         self._left: dict[str, None] = {}
         self._of_link: dict[Link, str] = {}
+        # Those that have not authenticated, as far as is known: one that has is found out when it is chosen.
+        self._strangers: Waiting[Link] = Waiting()
         # The store needs files too: a server that cannot open one more cannot store one more message.
         self._files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _FILES_SHARE
         show("connections", "Open connections.", self, lambda it: len(it._of_link))
@@ -73,11 +75,28 @@ class Admission:
         address.connections += 1
         self._left.pop(name, None)
         self._of_link[link] = name
+        self._strangers.add(link, link.peer_host[0])
         return ""
+
+    def make_room(self, link: Link) -> Link | None:
+        """Return a connection that never authenticated and has to go, so that a new one can enter; None: there is none.
+
+        Without this, strangers could take all connections, and keep them.
+        """
+        host = link.peer_host[0]
+        address = self._addresses.get(find_network(host))
+        is_crowd = address is not None and address.connections >= self._limits().connections_per_address_max
+        choose = self._strangers.choose_from if is_crowd else self._strangers.choose
+        while (stranger := choose(host)) is not None and stranger.account is not None:
+            self._strangers.discard(stranger)
+        if stranger is not None:
+            self.leave(stranger)
+        return stranger
 
     def leave(self, link: Link) -> None:
         """Forget a closed connection. Its address is kept until its requests would be allowed again."""
         name = self._of_link.pop(link, None)
+        self._strangers.discard(link)
         if name is not None:
             address = self._addresses[name]
             address.connections -= 1
@@ -120,16 +139,3 @@ def _refill(address: _Address, limit: int, now: float) -> float:
     address.requests = min(float(limit), address.requests + (now - address.refilled_at) * limit)
     address.refilled_at = now
     return address.requests
-
-
-def find_network(host: str) -> str:
-    """Return what counts as one address: an IPv4 address, or the 64 bits of an IPv6 network, which has one owner."""
-    if ":" not in host:
-        return host
-    address = ip_address(host.partition("%")[0])
-    if not isinstance(address, IPv6Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    network = int(address) >> _NETWORK_BITS << _NETWORK_BITS
-    return f"{IPv6Address(network)}/{_NETWORK_BITS}" if network else str(address)

@@ -1,7 +1,7 @@
 """Budgets: how much memory all connections of this process may use together, and which one is closed when it runs out.
 
 A `Budget` covers what connections hold while bytes are in transit: unfinished frames, waiting requests, unsent
-responses. An `Account` covers state that is kept for them: heartbeats, registrations. In both cases the connection that
+responses. An `Account` covers state that is kept for them: heartbeats, registrations. The largest connection of whoever
 uses most is closed, with a line in the log, and all others continue.
 
 >>> from eruca.metrics import SERVER
@@ -11,6 +11,9 @@ uses most is closed, with a line in the log, and all others continue.
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
 from math import inf
 from time import perf_counter
 from typing import Final
@@ -19,10 +22,13 @@ from eruca._ground.limits import HELD_BYTES_MAX, HELD_BYTES_MIN, HELD_MEMORY_SHA
 from eruca._net.heap import HeapWatch
 from eruca._net.link import Link
 from eruca._net.meters import count_refused, show
+from eruca._net.networks import WHITE_LISTED, find_network
 from eruca._net.turns import Slices
 from eruca._observe.metrics import SERVER
 
 _COUNT_SECONDS: Final = 0.5
+# Memory of a connection itself: about 5 KiB, and 25 with TLS. It is not held, but comes back when a crowd leaves.
+_LINK_BYTES: Final = 8 * 1024
 _CLOSED: Final = ("closed_for_memory_total", "Connections closed because they used most of a memory budget.")
 
 
@@ -70,11 +76,11 @@ class Budget:
             return
         self._is_counting, self._counted_at = True, now
         try:
-            await self._heap.look(self._held)
+            await self._heap.look(self._held + len(self._links) * _LINK_BYTES)
             await self._count_in_slices()
             if self._held > self.bytes_max:
                 self.bound()
-            await self._heap.look(self._held)
+            await self._heap.look(self._held + len(self._links) * _LINK_BYTES)
         finally:
             self._is_counting = False
 
@@ -88,13 +94,13 @@ class Budget:
         self._held = held + self._added - added
 
     def bound(self) -> None:
-        """Count what is held, and close the largest holders while it is too much."""
+        """Count what is held, and close connections while it is too much: the largest of the largest holder first."""
         held = {link: size for link in self._links if link.is_open and (size := link.held_bytes)}
         self._held = sum(held.values())
         if self._held <= self.bytes_max:
             return
         # A quarter is freed, so that this does not repeat with every response.
-        for link in sorted(held, key=held.__getitem__, reverse=True):
+        for link in _list_largest(held):
             if self._held <= self.bytes_max * 3 // 4:
                 break
             self._held -= held[link]
@@ -107,6 +113,31 @@ class Budget:
                 f"{self.bytes_max} (serverMaxHeldBytes)"
             )
             link.abort()
+
+
+def _list_largest(held: Mapping[Link, int]) -> Iterator[Link]:
+    """Yield connections in the order in which they have to go.
+
+    A crowd of connections that hold little each must not push out one that holds much for a moment. So what counts is
+    what an account, or an address that has not authenticated, holds in all; addresses come before accounts.
+    """
+    links: dict[tuple[bool, str], list[Link]] = {}
+    totals: Counter[tuple[bool, str]] = Counter()
+    for link in sorted(held, key=held.__getitem__):
+        is_named = link.account not in (None, WHITE_LISTED)
+        holder = link.account is not None, str(link.account) if is_named else find_network(link.peer_host[0])
+        links.setdefault(holder, []).append(link)
+        totals[holder] += held[link]
+    heap = [(holder[0], -total, holder) for holder, total in totals.items()]
+    heapify(heap)
+    while heap:
+        is_known, total, holder = heap[0]
+        link = links[holder].pop()
+        if links[holder]:
+            heapreplace(heap, (is_known, total + held[link], holder))
+        else:
+            heappop(heap)
+        yield link
 
 
 class Account:
@@ -138,9 +169,11 @@ class Account:
         self.total -= size
 
     def _bound(self) -> None:
-        """Close the connection with most; its state is removed when the owner is notified."""
-        while self.total > self.bytes_max:
-            largest = max(self._kept, key=self._kept.__getitem__)
+        """Close connections while it is too much; their state is removed when the owner is notified."""
+        # A part is freed, so that this does not repeat with every addition.
+        for largest in _list_largest(self._kept):
+            if self.total <= self.bytes_max * 15 // 16:
+                break
             count_closed(self.what)
             count_refused(self._option)
             largest.complain(

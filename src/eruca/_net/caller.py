@@ -219,7 +219,7 @@ class Caller:
 
     def report(self, link: Link, reason: str) -> None:
         """Log the misbehaviour of a peer, with a rate limit."""
-        self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
+        self._reporter.report_peer(link.peer_host[0], f"{link.peer} {reason}")
 
     async def _scan_links(self) -> None:
         now = asyncio.get_running_loop().time()

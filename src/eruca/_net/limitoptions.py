@@ -15,7 +15,8 @@ class LimitOptions:
     connections_max: int = option(
         limits.CONNECTIONS_MAX,
         "serverMaxConnections",
-        "maximum number of open connections; further ones are told so and closed",
+        "maximum number of open connections; further ones are told so and closed, or with accounts the oldest one that "
+        "never authenticated",
         low=1,
         high=limits.CONNECTIONS_CEILING,
         mutable=True,
@@ -31,8 +32,8 @@ class LimitOptions:
     refusals_per_second_max: int = option(
         limits.REFUSALS_PER_SECOND_MAX,
         "serverMaxAnonymousRequests",
-        "maximum number of refused requests per second from one address on connections that never authenticated; "
-        "has an effect only with accounts",
+        "maximum number of refused requests per second from one address on connections that never authenticated, or "
+        "whose last signature was wrong; has an effect only with accounts",
         unit="requests/s",
         low=1,
         mutable=True,
@@ -58,7 +59,8 @@ class LimitOptions:
         0,
         "serverMaxHeldBytes",
         "maximum memory for unread responses, unfinished and waiting requests of all connections of the process; above "
-        "it the connection that holds most is closed; 0: a sixteenth of the machine's memory, from 64 to 256 MiB",
+        "it the largest connection of the account or address that holds most is closed; 0: a sixteenth of the "
+        "machine's memory, from 64 to 256 MiB",
         unit="bytes",
         low=0,
         high=2**40,

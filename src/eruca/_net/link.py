@@ -22,7 +22,9 @@ from eruca._ground.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX
 from eruca._net.answers import InOrder, LongAnswer, NotNow, encode_refusal
 from eruca._net.calls import Calls
 from eruca._net.certificates import read_fingerprint
+from eruca._net.encrypted import EncryptedTransport
 from eruca._net.meters import count_refused
+from eruca._net.networks import name_peer
 from eruca._net.outbox import GATHERED_FRAME_BYTES_MAX, GATHERED_FRAMES_MAX, Outbox
 from eruca._net.tls import explain_failure
 from eruca._net.turns import find_turns
@@ -138,8 +140,8 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport and notify the owner."""
         self._transport = cast(asyncio.Transport, transport)
-        self.peer, self.peer_host = _name(transport.get_extra_info("peername"))
-        self.local, _ = _name(transport.get_extra_info("sockname"))
+        self.peer, self.peer_host = name_peer(transport.get_extra_info("peername"))
+        self.local, _ = name_peer(transport.get_extra_info("sockname"))
         self.certificate = read_fingerprint(transport)
         self.outbox.open(self._transport, self._owner.unsent_bytes_max, to_client=self._serves)
         self.is_open = True
@@ -201,6 +203,8 @@ class Link(asyncio.Protocol):
         self.outbox.clear()
         self._backlog.clear()
         self._frames = FrameBuffer()
+        # It has buffers of TLS, which must not wait for the garbage collector.
+        self._transport = None
         self._owner.on_close(self)
 
     def _explain_loss(self, exc: Exception | None) -> str:
@@ -378,7 +382,7 @@ class Link(asyncio.Protocol):
         try:
             data = await answer
         except Exception as error:
-            data = encode_refusal(command, error, self.peer)
+            data = encode_refusal(command, self._owner.on_refused(self, error), self.peer)
         if data is not None and not command.flag & FLAG_ONEWAY:
             self.send(data)
 
@@ -452,8 +456,10 @@ class Link(asyncio.Protocol):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of an incomplete frame."""
-        return self._frames.buffered_bytes
+        """Bytes of an incomplete frame, and of what is not decrypted yet."""
+        transport = self._transport
+        encrypted = transport.get_read_buffer_size() if isinstance(transport, EncryptedTransport) else 0
+        return self._frames.buffered_bytes + encrypted
 
     @property
     def unsent_bytes(self) -> int:
@@ -464,7 +470,7 @@ class Link(asyncio.Protocol):
     def held_bytes(self) -> int:
         """Bytes of memory that this connection holds now."""
         waiting = sum([_REQUEST_BYTES + len(command.body) for command in self._backlog]) if self._backlog else 0
-        return self.unsent_bytes + self._frames.buffered_bytes + self._unanswered_bytes + waiting
+        return self.unsent_bytes + self.unfinished_bytes + self._unanswered_bytes + waiting
 
     def complain(self, reason: str) -> None:
         """Log the misbehaviour of the peer."""
@@ -482,11 +488,3 @@ class Link(asyncio.Protocol):
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
-
-
-def _name(address: Any) -> tuple[str, tuple[str, int]]:
-    """Return an address as text, the way RocketMQ writes it, and as host and port."""
-    if not isinstance(address, tuple):
-        return str(address or "?"), ("", 0)
-    host, port = str(address[0]), int(address[1])
-    return f"{host}:{port}", (host, port)

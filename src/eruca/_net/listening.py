@@ -24,9 +24,9 @@ from eruca._ground.limits import (
     FIRST_BYTE_SECONDS_MAX,
     HANDSHAKE_SECONDS_MAX,
     HANDSHAKES_MAX,
-    TLS_GOODBYE_SECONDS,
 )
 from eruca._ground.repeating import Repeating
+from eruca._net.encrypted import open_encrypted
 from eruca._net.guards import Reporter
 from eruca._net.tls import ServerTls, explain_failure
 from eruca._net.tlsoptions import TlsMode
@@ -195,7 +195,7 @@ class Listener:
             self._shake_hands(visitor, self._tls)
         elif self._tls.mode is TlsMode.ENFORCING:
             why = "it does not use TLS, which this port requires (tls.server.mode=enforcing)"
-            self._reporter.report(visitor.host, f"{visitor.peer} refused: {why}")
+            self._reporter.report_peer(visitor.host, f"{visitor.peer} refused: {why}")
             visitor.sock.close()
         else:
             self._open(visitor)
@@ -243,13 +243,7 @@ class Listener:
         # Its cryptography takes as long as a hundred requests: of a crowd, one in each turn of the loop.
         await find_turns(self._loop).wait()
         context = await tls.get_context()
-        await self._loop.connect_accepted_socket(
-            self._make_protocol,
-            visitor.sock,
-            ssl=context,
-            ssl_handshake_timeout=self._handshake_s,
-            ssl_shutdown_timeout=TLS_GOODBYE_SECONDS,
-        )
+        await open_encrypted(self._make_protocol, visitor.sock, context, self._handshake_s)
 
     def _on_opened(self, visitor: _Visitor) -> None:
         """The connection is open and has its protocol, or it failed."""
@@ -265,7 +259,7 @@ class Listener:
         visitor.sock.close()
         if isinstance(error, OSError | ConfigError):
             why = explain_failure(error) if isinstance(error, ssl.SSLError | ConfigError) else str(error)
-            self._reporter.report(visitor.host, f"{visitor.peer}: the TLS handshake failed: {why or 'it hung up'}")
+            self._reporter.report_peer(visitor.host, f"{visitor.peer}: the TLS handshake failed: {why or 'it hung up'}")
         else:
             log.error("a connection from %s could not be opened", visitor.peer, exc_info=error)
 

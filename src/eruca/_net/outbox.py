@@ -225,6 +225,7 @@ class Outbox:
 
     def clear(self) -> None:
         """Drop what is left: the connection was closed."""
+        self._transport = None
         self.frames.clear()
         self._long.clear()
         self._on_writable.clear()

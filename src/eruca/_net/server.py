@@ -122,16 +122,29 @@ class Server:
     # -- called by links ---------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link) -> None:
-        """Add a connection, unless there are too many: then tell it so and close it."""
-        if reason := self._admission.enter(link):
+        """Add a connection, unless there are too many: then tell it so and close it.
+
+        With accounts, one that never authenticated is closed instead.
+        """
+        reason = self._admission.enter(link)
+        if reason and self.settings.has_accounts and (stranger := self._admission.make_room(link)) is not None:
+            self.report(stranger, f"was closed, because it never authenticated and another needs its place: {reason}")
+            self._dismiss(stranger, reason)
+            reason = self._admission.enter(link)
+        if reason:
             self.report(link, f"refused: {reason}")
-            farewell = Command(code=ResponseCode.SYSTEM_BUSY, flag=FLAG_RESPONSE, opaque=FAREWELL, remark=reason)
-            link.send(encode_command(farewell))
-            link.close()
-            asyncio.get_running_loop().call_later(_GOODBYE_SECONDS, link.abort)
+            self._dismiss(link, reason)
             return
         self.links.add(link)
         self.settings.budget.join(link)
+
+    @staticmethod
+    def _dismiss(link: Link, reason: str) -> None:
+        """Tell a connection why there is no place for it, and close it."""
+        farewell = Command(code=ResponseCode.SYSTEM_BUSY, flag=FLAG_RESPONSE, opaque=FAREWELL, remark=reason)
+        link.send(encode_command(farewell))
+        link.close()
+        asyncio.get_running_loop().call_later(_GOODBYE_SECONDS, link.abort)
 
     def on_close(self, link: Link) -> None:
         """Remove a connection."""
@@ -165,7 +178,7 @@ class Server:
 
     def report(self, link: Link, reason: str) -> None:
         """Log the misbehaviour of a peer, with a rate limit."""
-        self._reporter.report(link.peer_host[0], f"{link.peer} {reason}")
+        self._reporter.report_peer(link.peer_host[0], f"{link.peer} {reason}")
 
     async def _scan_links(self) -> None:
         """Close connections that are idle or too slow, fail overdue calls, and limit what connections hold."""

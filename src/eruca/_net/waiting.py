@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
-from eruca._net.admission import find_network
+from eruca._net.networks import find_network
 
 T = TypeVar("T")
 
@@ -46,6 +46,10 @@ class Waiting(Generic[T]):
     def choose(self, host: str) -> T | None:
         """Return which one makes room for a newcomer: the oldest of its own address, otherwise the oldest of all."""
         return next(iter(self._of.get(find_network(host)) or self._networks), None)
+
+    def choose_from(self, host: str) -> T | None:
+        """Return the oldest of an address."""
+        return next(iter(self._of.get(find_network(host)) or ()), None)
 
 
 def choose_to_go(waiting: Iterable[tuple[T, str]], host: str) -> T | None:

@@ -111,21 +111,23 @@ class WebPort:
     def make_room(self, host: str) -> bool:
         """Return whether one more connection is accepted; of too many, one without a request makes room for it.
 
-        A monitoring system sends its request at once; connections that send nothing must not keep it out.
+        A monitoring system sends its request at once and reads the answer; connections that send nothing, or do not
+        close when they have their answer, must not keep it out.
         """
         if len(self.visits) < self.limits.connections_max:
             return True
         count_refused(self.option)
-        silent = choose_to_go(((visit, visit.host) for visit in self.visits if not visit.is_asked), host)
-        if silent is None:
-            return False
-        self.visits.pop(silent)
-        silent.abort()
-        return True
+        for may_go in (lambda visit: not visit.is_asked, lambda visit: visit.is_answered):
+            chosen = choose_to_go(((visit, visit.host) for visit in self.visits if may_go(visit)), host)
+            if chosen is not None:
+                self.visits.pop(chosen)
+                chosen.abort()
+                return True
+        return False
 
     def report(self, visit: _Visit, reason: str) -> None:
         """Log the misbehaviour of a client, with a rate limit."""
-        self._reporter.report(visit.host, f"{visit.host} asked over HTTP and was refused: {reason}")
+        self._reporter.report_peer(visit.host, f"{visit.host} asked over HTTP and was refused: {reason}")
 
 
 class _Visit(asyncio.Protocol):
@@ -143,6 +145,8 @@ class _Visit(asyncio.Protocol):
         self._paused: asyncio.Future[None] | None = None
         #: Its request has arrived.
         self.is_asked = False
+        #: All of the answer is written, but the client has not read or closed it yet.
+        self.is_answered = False
         self.host = ""
 
     # -- called by the loop ------------------------------------------------------------------------------------------
@@ -246,6 +250,7 @@ class _Visit(asyncio.Protocol):
             if self._transport is None:
                 return
             self._transport.write(piece)
+        self.is_answered = True
         if self._transport is not None:
             self._transport.close()
 

@@ -337,6 +337,9 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
     RequestCode.CHANGE_ROLE: _row(
         "become the master of your name, or a slave", _AB, right=Right.ADMIN, header=h.ChangeRoleHeader,
         answer_body=JsonCodec(b.ReplicationState)),
+    RequestCode.FORGET_MEMBER: _row(
+        "forget a member of your name", _AB, right=Right.ADMIN, header=h.ForgetMemberHeader,
+        answer_body=JsonCodec(b.ReplicationState)),
 
     # --- broker: access control ---------------------------------------------------------------------------------------
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: _row(

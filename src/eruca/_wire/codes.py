@@ -198,6 +198,7 @@ class RequestCode(IntEnum):
     CHANGE_ROLE = 90102
     LIST_ACCOUNTS = 90103
     TOPICS_CREATED = 90104
+    FORGET_MEMBER = 90105
 
 
 class ResponseCode(IntEnum):

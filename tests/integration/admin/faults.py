@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
-from eruca import Consumer, Message, Outcome, Producer
+from eruca import Consumer, Decision, Message, Outcome, Producer, TransactionalProducer
 from eruca._client.group.settings import Rebalance, Retry
 from eruca._net.caller import Caller
 from eruca._wire.bodies import ConsumerData, HeartbeatData, MessageQueue, SubscriptionData
@@ -136,6 +136,34 @@ async def wait_for(admin: Admin, wanted: Wanted, limits: Limits = LIMITS) -> tup
     raise AssertionError(f"{wanted.id} of {wanted.where} is not found: {seen[-1] if seen else 'no answer'}")
 
 
+async def work_well(stage: Stage) -> None:
+    """Do what healthy applications do, until all is done: two members consume, and a transaction is committed."""
+    await stage.create()
+    seen: list[str] = []
+
+    async def handle(message: Message) -> None:
+        seen.append(message.message_id)
+
+    for _ in range(2):
+        await stage.join(handle)
+    await stage.send(40)
+
+    async def decide(message: Message) -> Decision:
+        return Decision.COMMIT
+
+    async with (
+        TransactionalProducer(group="shop", check=decide, options=stage.admin.options) as producer,
+        producer.transaction(stage.topic, b"paid"),
+    ):
+        pass
+
+    async def is_consumed() -> bool:
+        rows = (await stage.admin.offsets.show(stage.group)).items
+        return len(seen) >= 41 and all(row.lag == 0 for row in rows)
+
+    await wait_until(is_consumed, "everything consumed")
+
+
 # --- backlog ----------------------------------------------------------------------------------------------------------
 
 
@@ -170,8 +198,9 @@ async def case_unread_expiring(stage: Stage) -> Wanted:
     await stage.create()
     await stage.send(3)
     await stage.admin.offsets.reset(stage.group, stage.topic, "earliest")
-    # A second of the 72 hours that messages are kept.
-    return Wanted("unread-expiring", f"group {stage.group}", Rules(expiring_share=1 / (72 * 3600)))
+    kept_hours = int((await stage.admin.brokers.config()).items[0].options["fileReservedTime"])
+    # A second of it.
+    return Wanted("unread-expiring", f"group {stage.group}", Rules(expiring_share=1 / (kept_hours * 3600)))
 
 
 # --- members ----------------------------------------------------------------------------------------------------------

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from eruca import Decision, TransactionalProducer
 from eruca._broker.options import BrokerRole
 from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
 from eruca.admin import Admin
-from tests.integration.admin.faults import CASES, LIMITS, Stage, wait_for
+from tests.integration.admin.faults import CASES, LIMITS, Stage, wait_for, work_well
 from tests.integration.admin.staging import wait_until
 from tests.integration.broker.conftest import allow_new_files
 from tests.integration.broker.replication.conftest import allow_cuts
@@ -58,30 +56,7 @@ async def test_nothing_is_found_in_a_healthy_cluster(group: Group, stack: AsyncE
     admin = await open_admin(stack, group.nameserver.address, other.address)
     await wait_until(lambda: _has_members(admin, 3), "three members")
     stage = Stage(admin, "healthy", stack)
-    await stage.create()
-    seen: list[str] = []
-
-    async def handle(message: Any) -> None:
-        seen.append(message.message_id)
-
-    for _ in range(2):
-        await stage.join(handle)
-    await stage.send(40)
-
-    async def decide(message: Any) -> Decision:
-        return Decision.COMMIT
-
-    async with (
-        TransactionalProducer(group="shop", check=decide, options=admin.options) as producer,
-        producer.transaction(stage.topic, b"paid"),
-    ):
-        pass
-
-    async def is_consumed() -> bool:
-        rows = (await admin.offsets.show(stage.group)).items
-        return len(seen) >= 41 and all(row.lag == 0 for row in rows)
-
-    await wait_until(is_consumed, "everything consumed")
+    await work_well(stage)
     await wait_for_copy(slave, master)
     found = await admin.doctor.examine(limits=LIMITS)
     assert (found.findings, found.left_out, found.is_healthy) == ([], [], True)

@@ -35,7 +35,15 @@ __all__ = ["allow_cuts", "allow_new_files", "group", "stack"]
 _MINUTE_MS = 60_000
 #: The findings that are made here; those of `faults` are made by clients.
 MADE_HERE = {
-    *("no-master", "broker-unreachable", "insync-too-small", "slave-disconnected", "slave-behind", "brokers-uneven"),
+    *(
+        "no-broker",
+        "no-master",
+        "broker-unreachable",
+        "insync-too-small",
+        "slave-disconnected",
+        "slave-behind",
+        "brokers-uneven",
+    ),
     *("clock-apart", "unread-deleted", "transactions-given-up", "nameserver-unreachable", "nameservers-disagree"),
     NOT_EXAMINED,
 }
@@ -220,6 +228,12 @@ async def test_without_any_name_server_that_is_all(stack: AsyncExitStack) -> Non
     away = f"127.0.0.1:{find_port()}"
     found = await (await open_admin(stack, away)).doctor.examine(limits=LIMITS)
     assert [(each.id, each.severity) for each in found.findings] == [("nameserver-unreachable", Severity.CRITICAL)]
+
+
+async def test_a_cluster_without_brokers_is_one_finding(group: Group, stack: AsyncExitStack) -> None:
+    admin = await open_admin(stack, group.nameserver.address)
+    found = await admin.doctor.examine(limits=LIMITS)
+    assert [(each.id, each.severity) for each in found.findings] == [("no-broker", Severity.CRITICAL)]
 
 
 async def test_name_servers_that_know_different_brokers_are_found(

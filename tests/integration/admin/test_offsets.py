@@ -137,7 +137,7 @@ async def test_clone_does_not_fight_with_members(filled: EmbeddedBroker, admin: 
         pass
 
     async with consumer:
-        with pytest.raises(ConfigError, match="1 members connected"):
+        with pytest.raises(ConfigError, match="1 connected member"):
             await admin.offsets.clone("billing", "audit")
 
 

@@ -266,3 +266,38 @@ async def answers(admin: Admin, address: str) -> bool:
     except NetError:
         return False  # it was away a moment ago
     return True
+
+
+async def test_a_member_that_is_gone_for_good_is_forgotten(tmp_path: Path) -> None:
+    async with Pair(tmp_path, slaves=2) as three, make_admin(three) as admin:
+        await wait_until(lambda: three.is_following(admin, 1), "a slave")
+        await wait_until(lambda: three.is_following(admin, 2), "another slave")
+        gone = three.address(2)
+        with pytest.raises(ConfigError, match="answers: it is a member of a"):
+            await admin.cluster.forget(gone)
+        await three.stop(2)
+
+        async def is_known_by(count: int) -> bool:
+            rows = (await admin.cluster.members()).items
+            return [row.role for row in rows] == ["MASTER", "SLAVE", ""][:count]
+
+        await wait_until(lambda: is_known_by(3), "a member that does not answer")
+        planned = await admin.cluster.forget(gone, dry_run=True)
+        assert [(change.where, change.outcome) for change in planned.changes] == [
+            (three.address(0), "planned"),
+            (three.address(1), "planned"),
+        ]
+        forgotten = await admin.cluster.forget(gone)
+        assert not forgotten.failed and {change.outcome for change in forgotten.changes} == {"done"}
+        for change in forgotten.changes:
+            assert gone in (change.before or []) and gone not in (change.after or [gone])
+        with pytest.raises(NoRoute, match="no member knows"):
+            await admin.cluster.forget(gone)
+        # With two members it is enough that the slave answers, and nobody learns of the third one again.
+        await three.stop(0)
+        await three.start(0)
+        await wait_until(lambda: is_known_by(2), "two members")
+        # It is a member again when it comes back.
+        await three.start(2)
+        await wait_until(lambda: three.is_following(admin, 2), "the third member")
+        await send(admin, b"one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -56,6 +57,18 @@ def test_a_lock_ends_a_minute_after_its_last_renewal() -> None:
     assert find_holder(locks, "G", queue(0)) is None
     assert locks.lock("G", "b", [queue(0)]) == [queue(0)]
     assert locks.lock("G", "a", [queue(0)]) == []
+
+
+def test_members_that_take_over_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever may consume as a group can take over its locks as often as they end."""
+    locks, clock = make_locks()
+    with caplog.at_level(logging.DEBUG):
+        for holder in "abc":
+            assert len(locks.lock("G", holder, map(queue, range(1000)))) == 1000
+            clock.advance(60_001)
+    assert [text for text in caplog.messages if "takes over" in text] == [
+        "group G: b takes over queue 0 of T because a did not renew its lock"
+    ]
 
 
 def test_setting_the_wall_clock_neither_ends_nor_prolongs_a_lock() -> None:

@@ -70,6 +70,8 @@ def test_wrong_options_are_refused(cli: Commands) -> None:
     assert "set twice" in cli.run("broker", "config", "set", "a=1", "a=2", code=1).stderr
     fixed = cli.run("broker", "config", "set", "listenPort=1", code=1)
     assert "listenPort" in fixed.output
+    unknown = cli.document("broker", "config", "set", "listenPrt=1", code=1)["changes"][0]
+    assert "listenPrt is not an option (eruca config list --mutable" in unknown["reason"]
 
 
 def test_producers_leave_a_broker_and_come_back(cli: Commands) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.integration.broker.conftest import allow_new_files
 from tests.integration.cli.commands import Commands
-from tests.integration.cli.upprocess import SECONDS_MAX, make_command, make_environment
+from tests.integration.cli.upprocess import SECONDS_MAX, Up, make_command, make_environment, run_eruca
 
 __all__ = ["allow_new_files"]
 
@@ -95,6 +97,30 @@ def test_a_plan_is_shown_before_the_question(cli: Commands) -> None:
                 read_until(terminal, "1 done")
             assert process.wait(SECONDS_MAX) == code
     assert "asked" not in [row["name"] for row in cli.rows("topic", "list")]
+
+
+def read_clocks(descriptor: int, count: int) -> set[str]:
+    """Read until the head of `eruca top` showed so many times of day."""
+    found: set[str] = set()
+    while len(found) < count:
+        found |= set(re.findall(r"\d\d:\d\d:\d\d(?=  \d+ broker)", os.read(descriptor, 65536).decode(errors="replace")))
+    return found
+
+
+def test_top_follows_keys_and_its_head_is_live_whatever_is_opened(cli: Commands) -> None:
+    with in_terminal(cli, "top", "--interval", "0.2", "--tab", "topics") as (process, terminal):
+        read_until(terminal, "orders")
+        os.write(terminal, b"/orders\r\r")
+        assert "last stored" in read_until(terminal, "topic orders")
+        read_clocks(terminal, 3)
+        os.write(terminal, b"q")
+        assert process.wait(SECONDS_MAX) == 0
+
+
+def test_top_without_brokers_reports_that(tmp_path: Path) -> None:
+    with Up(tmp_path, "--listen-port", "0", command="nameserver") as server:
+        shown = run_eruca("top", "--once", "-n", server.facts["nameserver"], cwd=tmp_path)
+        assert shown.returncode == 3 and "no broker is registered" in shown.stderr
 
 
 # --- completion -------------------------------------------------------------------------------------------------------

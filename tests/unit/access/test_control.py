@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from eruca._access.control import WHITE_LISTED, AccessControl
+from eruca._access.control import AccessControl
 from eruca._access.options import AccessOptions
 from eruca._net.handlers import refuse_unknown
 from eruca._net.link import Handler, Link
+from eruca._net.networks import WHITE_LISTED
 from eruca._wire import headers as h
 from eruca._wire.catalog import find_spec
 from eruca._wire.codes import RequestCode, ResponseCode
@@ -154,6 +155,21 @@ async def test_unsigned_and_badly_signed_requests(access: AccessControl) -> None
             command.ext[SIGNATURE] = signature
         assert "Check signature failed" in refused(access, link, command)
     assert link.account is None
+
+
+async def test_who_tries_secrets_is_a_stranger_again(access: AccessControl) -> None:
+    """The number of refused requests is limited for strangers only, so an account must not help to guess another."""
+    link = make_link()
+    for _ in range(3):
+        check(access, link, signed(send(), SHOP))
+        assert link.account == SHOP.access_key
+        assert "Need admin permission" in refused(
+            access, link, signed(make_request(RequestCode.GET_BROKER_CONFIG), SHOP)
+        )
+        assert link.account == SHOP.access_key
+        guess = signed(make_request(RequestCode.GET_BROKER_CONFIG), Credentials(ADMIN.access_key, "a-guessed-secret"))
+        assert "Check signature failed" in refused(access, link, guess)
+        assert link.account is None
 
 
 async def test_an_unknown_account_costs_a_signature_too(access: AccessControl, monkeypatch: pytest.MonkeyPatch) -> None:

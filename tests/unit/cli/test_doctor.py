@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from datetime import UTC, datetime
+from itertools import takewhile
 
 import click
 import pytest
+from rich.console import Console
 
 from eruca._admin.doctor.checks import find_all
 from eruca._admin.doctor.findings import Examination, Limits, Rules
@@ -55,6 +58,17 @@ def test_findings_are_printed_with_what_to_do() -> None:
     assert text.startswith("CRITICAL group-stuck  group billing\n  4 of 4 queues did not move")
     assert "\n  eruca client stack billing 10.0.0.7@1\n" in text
     assert "\n1 critical, 1 info; looked at" in text and text.endswith("left out: a lot\n")
+
+
+def test_a_finding_is_below_its_head_on_narrow_screens() -> None:
+    console = Console(width=50, color_system=None, file=io.StringIO())
+    with console.capture() as capture:
+        for part in draw_examination(examine("group-stuck")):
+            console.print(part)
+    head, *lines = capture.get().splitlines()
+    below = list(takewhile(lambda line: not line.startswith("1 critical"), lines))
+    assert head.startswith("CRITICAL") and 4 < len(below) < len(lines)
+    assert all(line.startswith("  ") and line[2] != " " and len(line) <= 50 for line in below), below
 
 
 @pytest.mark.parametrize("name", FAULTS)

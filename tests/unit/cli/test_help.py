@@ -43,3 +43,10 @@ def test_help_has_an_example(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("words", [words for words in COMMANDS if "pipeline" not in words], ids=" ".join)
 def test_help_fits_a_terminal(words: tuple[str, ...]) -> None:
     assert [line for line in read_help(words).splitlines() if len(line) > COLUMNS_MAX] == []
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_options_of_a_command_come_before_those_that_lead_to_the_cluster(words: tuple[str, ...]) -> None:
+    own, _, cluster = read_help(words).partition("\nCluster:\n")
+    assert "--account FILE" not in own
+    assert not cluster or ("--tls-ca" in cluster and "--help" in own)

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from eruca._cli.grouping import CommandGroup, ServerGroup
-from eruca._cli.output import format_duration, to_plain
+from eruca._cli.output import to_plain
 from eruca._cli.viewing import View, Viewing, add_view_options, print_view, view_list, view_stream
+from eruca._ground.printable import format_duration
 from eruca.admin import Listed, Problem
 
 
@@ -105,7 +106,7 @@ async def test_rows_that_arrive_are_printed_at_once(capsys: pytest.CaptureFixtur
 
     printed: list[str] = []
 
-    async def look(output: str, limit: int | None) -> View:
+    async def look(output: str, limit: int) -> View:
         return await view_stream(
             arrive(), output, limit, ["n"], lambda n: (str(n),), describe=lambda n: {"n": n}, empty="none"
         )
@@ -113,7 +114,7 @@ async def test_rows_that_arrive_are_printed_at_once(capsys: pytest.CaptureFixtur
     view = await look("json", 3)
     assert printed == ['{"n": 0}\n', '{"n": 1}\n', '{"n": 2}\n'] and view.cut and view.value == []
     assert view.empty == ""
-    assert (await look("table", None)).value == [0, 1, 2, 3, 4]
+    assert (await look("table", 99)).value == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eruca._net.admission import Admission, find_network
+from eruca._net.admission import Admission
 from eruca._net.limitoptions import LimitOptions
 from eruca._net.link import Link
+from eruca._net.networks import find_network
 from eruca._observe.metrics import SERVER
 from eruca.errors import RequestRefused
 from tests.unit.net.test_link import make_link

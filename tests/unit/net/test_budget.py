@@ -9,11 +9,12 @@ import pytest
 
 from eruca._net.budget import PROCESS, Account, Budget
 from eruca._net.handlers import refuse_unknown
+from eruca._net.heap import find_trim
 from eruca._net.link import Answer, Link
 from eruca._observe.metrics import SERVER
 from eruca._wire.codes import ResponseCode
 from eruca._wire.frame import Command, encode_command, make_request
-from tests.unit.net.rawpeer import open_peer, run_server, turn_until, wait_for_links
+from tests.unit.net.rawpeer import RecordingTransport, open_peer, run_server, turn_until, wait_for_links
 from tests.unit.net.test_link import make_link
 
 ECHO, LARGE = 34, 35
@@ -83,6 +84,67 @@ async def test_a_scan_counts_in_slices_and_not_for_each_server(monkeypatch: pyte
     budget.add(7 * MIB)
     await budget.scan()
     assert budget._held == 0
+
+
+def make_holder(budget: Budget, host: str, account: str | None, size: int) -> tuple[Link, RecordingTransport]:
+    """A connection with responses that it does not read."""
+    link, transport, _ = make_link()
+    link.peer_host, link.account, transport.unsent = (host, 1), account, size
+    budget.join(link)
+    return link, transport
+
+
+async def test_a_crowd_does_not_push_out_one_that_holds_more_for_a_moment() -> None:
+    """What counts is what somebody holds in all: without an account, by address; with one, by account."""
+    budget = Budget(1000)
+    good, at_good = make_holder(budget, "10.0.0.1", "good", 300)
+    strangers = [make_holder(budget, f"2001:db8::{number}", None, 10) for number in range(100)]
+    budget.bound()
+    assert [at_good.aborted, *[transport.aborted for _, transport in strangers]].count(True) == 55
+    assert good.is_open
+    for link, transport in strangers:
+        transport.unsent = 0
+        budget.leave(link)
+    crowd = [make_holder(budget, f"10.0.1.{number}", "weak", 10) for number in range(100)]
+    budget.bound()
+    assert [at_good.aborted, *[transport.aborted for _, transport in crowd]].count(True) == 55
+    assert good.is_open
+    for _, transport in crowd:
+        transport.unsent = 0
+    # Who needs no account because of its address is known by it.
+    white = [make_holder(budget, f"10.0.2.{number}", "*", 100) for number in range(10)]
+    budget.bound()
+    assert [transport.aborted for _, transport in white].count(True) == 3
+    assert [good.is_open] == [False]
+
+
+async def test_a_crowd_that_keeps_little_each_goes_before_one_that_keeps_more() -> None:
+    account = Account("trinkets", 1000, "maxTrinkets")
+    good, at_good, _ = make_link()
+    good.account = "good"
+    account.add(good, 400)
+    crowd = []
+    for number in range(100):
+        link, transport, _ = make_link()
+        link.account, link.peer_host = "weak", (f"10.0.0.{number}", 1)
+        crowd.append(transport)
+        account.add(link, 10)
+    assert not at_good.aborted
+    assert sum(transport.aborted for transport in crowd) > 30
+    assert account.total <= 1000
+
+
+async def test_memory_comes_back_when_a_crowd_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of connections which held nothing."""
+    monkeypatch.setattr("eruca._net.budget._COUNT_SECONDS", 0.0)
+    budget = Budget(1000 * MIB)
+    links = [make_holder(budget, "10.0.0.1", None, 0)[0] for _ in range(3000)]
+    await budget.scan()
+    assert budget._heap.count == 0
+    for link in links[100:]:
+        budget.leave(link)
+    await budget.scan()
+    assert budget._heap.count == (find_trim() is not None)
 
 
 async def test_what_is_kept_is_weighed_and_the_largest_goes() -> None:

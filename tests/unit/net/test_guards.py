@@ -51,7 +51,21 @@ def test_peers_do_not_hide_each_other(reporter: Reporter, caplog: pytest.LogCapt
     assert caplog.messages == ["first", "second"]
 
 
-def test_memory_of_peers_is_bounded(reporter: Reporter) -> None:
-    for number in range(5000):
-        reporter.report(f"10.0.{number // 256}.{number % 256}", "x")
-    assert len(reporter._said) <= 1024
+def test_an_ipv6_network_is_one_peer(reporter: Reporter, caplog: pytest.LogCaptureFixture) -> None:
+    """Its owner can use any number of addresses."""
+    for number in range(1, 1000):
+        reporter.report_peer(f"2001:db8:1:2::{number:x}", f"{number} sent a bad frame")
+    reporter.report_peer("2001:db8:1:3::1", "another network")
+    assert caplog.messages == ["1 sent a bad frame", "another network"]
+
+
+def test_memory_and_lines_of_a_crowd_are_bounded(
+    reporter: Reporter, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for minute in range(1, 4):
+        for number in range(5000):
+            reporter.report(f"10.0.{number // 256}.{number % 256}", "x")
+            clock.advance(1)
+        assert len(reporter._said) <= 1025
+        assert minute * 1024 <= len(caplog.messages) <= minute * 1025
+        clock.advance(60_000)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
@@ -365,3 +367,16 @@ async def test_answers_are_held_until_they_are_done() -> None:
         await asyncio.sleep(0)
     assert len(split_frames(b"".join(transport.writes))) == 5
     assert not link._tasks
+
+
+async def test_a_closed_connection_keeps_no_transport() -> None:
+    """That of TLS has buffers, which must not wait for the garbage collector."""
+    link, transport, _ = make_link()
+    watched = weakref.ref(transport)
+    gc.disable()
+    try:
+        link.connection_lost(None)
+        del transport
+        assert watched() is None
+    finally:
+        gc.enable()

@@ -6,9 +6,7 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -16,71 +14,20 @@ import pytest
 from eruca._ground.limits import FRAME_BYTES_MAX
 from eruca._net import listening
 from eruca._net.guards import Reporter
-from eruca._net.handlers import refuse_unknown
 from eruca._net.limitoptions import LimitOptions
-from eruca._net.link import Answer, Handler, Link
 from eruca._net.listening import Listener
 from eruca._net.server import Server
-from eruca._net.tls import ServerTls, Tls, make_client_context
-from eruca._net.tlsoptions import ClientAuth, TlsMode, TlsOptions
+from eruca._net.tls import Tls, make_client_context
+from eruca._net.tlsoptions import ClientAuth, TlsMode
 from eruca._wire.codes import ResponseCode
-from eruca._wire.frame import Command, FrameBuffer, FrameError, encode_command, make_request
+from eruca._wire.frame import FrameBuffer, FrameError, encode_command, make_request
 from eruca._wire.replication import HELLO_MAGIC, LogReport, encode_report
 from tests.authority import Authority
-from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer, run_server, turn_until, wait_for_links
+from tests.unit.net.rawpeer import SECONDS_MAX, RawPeer, open_peer, turn_until, wait_for_links
+from tests.unit.net.tlsserver import ECHO, Run, run_tls
 
-ECHO = 34
 # What a client hello starts with.
 HALF_A_HELLO = bytes.fromhex("160301")
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
-
-
-def echo(link: Link, command: Command) -> Answer:
-    return encode_command(command.answer(ResponseCode.SUCCESS, body=command.body))
-
-
-HANDLERS: dict[int, Handler] = {ECHO: echo}
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine on one of the two loops that servers run on."""
-    if request.param == "asyncio":
-        return asyncio.run
-    uvloop = pytest.importorskip("uvloop", reason="uvloop is not made for this system")
-    return uvloop.run  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """Signs certificates."""
-    return Authority(tmp_path)
-
-
-@pytest.fixture
-def trusting(authority: Authority) -> ssl.SSLContext:
-    """A client that trusts the authority and presents nothing."""
-    return make_client_context(Tls(ca=authority.ca))
-
-
-@pytest.fixture
-def options(authority: Authority) -> dict[str, str]:
-    """The files of a server."""
-    pair = authority.issue("server")
-    return {"certificate": str(pair.certificate), "key": str(pair.key)}
-
-
-@asynccontextmanager
-async def run_tls(options: dict[str, Any], **settings: Any) -> AsyncIterator[Server]:
-    """A server with TLS."""
-    tls = ServerTls(TlsOptions(**options))
-    await tls.start()
-    try:
-        async with run_server(HANDLERS, refuse_unknown, tls=tls, **settings) as server:
-            yield server
-    finally:
-        await tls.stop()
 
 
 async def check(peer: RawPeer, opaque: int = 1) -> None:

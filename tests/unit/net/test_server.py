@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from eruca._net import server as server_module
+from eruca._net.answers import InOrder
 from eruca._net.budget import Budget
 from eruca._net.caller import Caller
 from eruca._net.handlers import ignore_unknown, refuse_unknown
@@ -223,6 +224,67 @@ async def test_connections_of_one_address_above_the_bound_are_refused() -> None:
     assert count("serverMaxConnectionsPerAddress") - before == 2
 
 
+def log_in(link: Link, command: Command) -> Answer:
+    """What the check of accounts does with a request that is signed."""
+    link.account = "somebody"
+    return echo(link, command)
+
+
+async def connect_from(host: str, server: Server) -> RawPeer:
+    """Connect from an address of this machine."""
+    return RawPeer(*await asyncio.open_connection("127.0.0.1", server.port, local_addr=(host, 0)))
+
+
+@pytest.mark.parametrize("option", ["serverMaxConnections", "serverMaxConnectionsPerAddress"])
+async def test_strangers_do_not_keep_clients_out(option: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Who never authenticated makes room, the oldest of its own address first. Who did authenticate stays."""
+    limits = LimitOptions(
+        connections_max=3 if option == "serverMaxConnections" else 100,
+        connections_per_address_max=100 if option == "serverMaxConnections" else 3,
+    )
+    before = count(option)
+    handlers = {ECHO: echo, 36: log_in}
+    async with run_server(handlers, refuse_unknown, limits=lambda: limits, has_accounts=True) as server:
+        known = await connect_from("127.0.0.5", server)
+        assert (await known.ask(make_request(36))).code == 0
+        strangers = []
+        for number in range(20):
+            strangers.append(await connect_from("127.0.0.5", server))
+            assert (await strangers[-1].ask(make_request(ECHO))).code == 0
+            if number < 2:
+                continue
+            (answer,) = split_frames(await strangers[number - 2].wait_for_end())
+            assert (answer.code, answer.opaque) == (ResponseCode.SYSTEM_BUSY, -1)
+            assert option in (answer.remark or "")
+        # Neither those that authenticated nor a newcomer from elsewhere notice.
+        assert (await known.ask(make_request(ECHO))).code == 0
+        newcomer = await connect_from("127.0.0.6", server)
+        assert (await newcomer.ask(make_request(36))).code == 0
+        assert (await known.ask(make_request(ECHO))).code == 0
+        for link in list(server.links):
+            link.account = "somebody"
+        if option == "serverMaxConnections":
+            refused = await connect_from("127.0.0.7", server)
+            (answer,) = split_frames(await refused.wait_for_end())
+            assert "3 connections are open" in (answer.remark or "")
+            await refused.close()
+        for peer in (known, newcomer, *strangers):
+            await peer.close()
+        await wait_for_links(server, 0)
+    assert count(option) - before >= 18
+    assert len([text for text in caplog.messages if "because it never authenticated" in text]) == 1
+
+
+async def test_without_accounts_a_newcomer_is_refused() -> None:
+    limits = LimitOptions(connections_max=1)
+    async with run_server(HANDLERS, refuse_unknown, limits=lambda: limits) as server, open_peer(server.port) as first:
+        assert (await first.ask(make_request(ECHO))).code == 0
+        async with open_peer(server.port) as second:
+            (answer,) = split_frames(await second.wait_for_end())
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert (await first.ask(make_request(ECHO))).code == 0
+
+
 async def test_a_request_that_takes_too_long_to_arrive_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     limits = LimitOptions(frame_seconds_max=1)
     before = count("serverMaxFrameSeconds")
@@ -289,6 +351,24 @@ async def test_without_accounts_nobody_is_a_stranger() -> None:
         for number in range(50):
             answer = await peer.ask(make_request(UNKNOWN, opaque=number))
             assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_requests_of_strangers_that_are_refused_later_count_too() -> None:
+    """Large ones are checked in a thread."""
+    limits = LimitOptions(refusals_per_second_max=3)
+
+    async def refuse(link: Link, command: Command) -> bytes | None:
+        raise RequestRefused(ResponseCode.NO_PERMISSION, "no account")
+
+    handlers: dict[int, Handler] = {REFUSED: lambda link, command: InOrder(refuse(link, command))}
+    async with (
+        run_server(handlers, refuse_unknown, limits=lambda: limits, has_accounts=True) as server,
+        open_peer(server.port) as stranger,
+    ):
+        stranger.write(*[make_request(REFUSED, opaque=number) for number in range(4)])
+        answers = [await stranger.read() for _ in range(4)]
+    assert [answer.code for answer in answers] == [ResponseCode.NO_PERMISSION] * 3 + [ResponseCode.SYSTEM_BUSY]
+    assert "serverMaxAnonymousRequests" in (answers[3].remark or "")
 
 
 async def test_a_caller_is_told_why_it_was_refused() -> None:

@@ -24,6 +24,13 @@ def test_the_oldest_of_ones_own_address_goes(waiting: Waiting[str], host: str, c
     assert waiting.choose(host) == chosen
 
 
+@pytest.mark.parametrize(
+    ("host", "chosen"), [("10.0.0.2", "1"), ("10.0.0.3", None), ("2001:db8::ffff", "2"), ("2001:db9::1", None)]
+)
+def test_the_oldest_of_an_address(waiting: Waiting[str], host: str, chosen: str | None) -> None:
+    assert waiting.choose_from(host) == chosen
+
+
 def test_what_is_gone_makes_no_room(waiting: Waiting[str]) -> None:
     assert waiting.discard("1") and not waiting.discard("1")
     assert waiting.choose("10.0.0.2") == "3"

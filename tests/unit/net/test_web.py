@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,25 +13,18 @@ from eruca._net.web import Page, WebLimits, WebPort, WebRequest
 from eruca._observe.metrics import SERVER
 from tests.patience import PATIENCE_S
 from tests.unit.net.rawpeer import turn_until
+from tests.unit.net.tlsserver import Run
 from tests.unit.net.webclient import ask_raw, get, read_answer
 
-Run = Callable[[Coroutine[Any, Any, None]], None]
 LIMITS = WebLimits(head_bytes_max=1000, head_seconds_max=PATIENCE_S, answer_seconds_max=PATIENCE_S, connections_max=8)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine on one of the two loops that servers run on."""
-    if request.param == "asyncio":
-        return asyncio.run
-    uvloop = pytest.importorskip("uvloop", reason="uvloop is not made for this system")
-    return uvloop.run  # type: ignore[no-any-return]
-
-
 async def answer(request: WebRequest) -> Page:
-    """Describe the request; `/long` is 8 MB, `/broken` fails."""
+    """Describe the request; `/long` is 8 MB, `/once` the same in one piece, `/broken` fails."""
     if request.path == "/long":
         return Page([b"x" * 65_536] * 128)
+    if request.path == "/once":
+        return Page([b"x" * 65_536 * 128])
     if request.path == "/broken":
         raise KeyError(request.path)
     return Page.of_text(f"{request.method} {request.path} {request.headers.get('accept')}")
@@ -189,6 +181,23 @@ def test_connections_that_send_nothing_keep_nobody_out(run: Run) -> None:
             for _, writer in held:
                 writer.close()
         assert SERVER.counter("refused_total", "", option="testPort").value > before
+
+    run(check())
+
+
+def test_connections_that_do_not_read_their_answer_keep_nobody_out(run: Run) -> None:
+    """Nor do those with TLS that do not confirm its end."""
+
+    async def check() -> None:
+        async with open_port(replace(LIMITS, connections_max=2)) as port:
+            held = [await asyncio.open_connection("127.0.0.1", port.port, limit=1024) for _ in range(2)]
+            for _, writer in held:
+                writer.write(b"GET /once HTTP/1.1\r\n\r\n")
+            await turn_until(lambda: len([visit for visit in port.visits if visit.is_answered]) == 2)
+            for _ in range(5):
+                assert (await get(port.port, "/healthz")).status == 200
+            for _, writer in held:
+                writer.close()
 
     run(check())
 

@@ -14,6 +14,7 @@ Check: TypeAlias = Callable[[Picture, Rules], Iterator[Finding]]
 
 #: Every check, with the names of its findings.
 CHECKS: dict[Check, tuple[str, ...]] = {
+    servers.check_brokers_registered: ("no-broker",),
     servers.check_masters: ("no-master",),
     servers.check_brokers_answer: ("broker-unreachable",),
     servers.check_name_servers_answer: ("nameserver-unreachable",),
@@ -63,8 +64,8 @@ def find_all(picture: Picture, rules: Rules, limits: Limits) -> tuple[list[Findi
 
 def check_problems(picture: Picture) -> Iterator[Finding]:
     """Report parts that could not be looked at: what is not seen is not healthy."""
-    # Without a name server or a master nothing can be found, and both are reported by their own checks.
-    if picture.nameservers and not any(row.answers for row in picture.nameservers):
+    # Without a name server, a broker or a master nothing can be found, and each is reported by a check of its own.
+    if picture.nameservers and not (picture.health and any(row.answers for row in picture.nameservers)):
         return
     if picture.members and not any(row.answers and row.broker_id == MASTER_ID for row in picture.health):
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from eruca._admin.doctor.findings import Finding, Rules, Severity
 from eruca._admin.doctor.groups import name_group, name_queue
@@ -11,6 +10,7 @@ from eruca._admin.doctor.picture import Picture
 from eruca._admin.topics import TopicKind, find_kind
 from eruca._admin.transactiontable import State
 from eruca._ground.digits import read_digits
+from eruca._ground.printable import format_duration, say_count
 
 # What brokers use unless they are configured otherwise.
 _HOURS_KEPT = 72
@@ -37,7 +37,8 @@ def check_deleted_unread(picture: Picture, rules: Rules) -> Iterator[Finding]:
         yield Finding(
             id="unread-deleted",
             severity=Severity.CRITICAL,
-            what=f"{lost:,} messages were deleted before the group consumed them: {name_queue(queue)}.",
+            what=f"The broker has deleted {say_count(lost, 'message')} that the group did not consume:"
+            f" {name_queue(queue)}.",
             where=name_group(group.name),
             evidence={"deleted_messages": lost, "queues": len(gone), "offset": offset, "begin": begin},
             advice="They cannot be brought back from this broker; look for an archive. Keep messages for longer, or"
@@ -67,17 +68,13 @@ def check_expiring(picture: Picture, rules: Rules) -> Iterator[Finding]:
         yield Finding(
             id="unread-expiring",
             severity=Severity.CRITICAL,
-            what=f"Messages that the group has not consumed are {_say_time(seconds)} old, and the broker deletes"
+            what=f"Messages that the group has not consumed are {format_duration(seconds)} old, and the broker deletes"
             f" them after {hours:.0f} hours: {name_queue(row)}.",
             where=name_group(group.name),
             evidence={"oldest_seconds": round(seconds), "kept_hours": hours, "queues": len(late)},
             advice="Keep messages for longer now, then start more members.",
             command=f"eruca broker config set fileReservedTime={2 * int(hours)} --broker {row.broker}",
         )
-
-
-def _say_time(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
 
 
 # --- dead letters and transactions ------------------------------------------------------------------------------------
@@ -93,8 +90,8 @@ def check_dead_letters(picture: Picture, rules: Rules) -> Iterator[Finding]:
         yield Finding(
             id="dead-letters-growing" if grows else "dead-letters",
             severity=Severity.WARNING if grows else Severity.INFO,
-            what=f"The group has given up on {row.count:,} messages"
-            + (f", on the last one {_say_time(max(0.0, age))} ago." if age is not None else "."),
+            what=f"The group has given up on {say_count(row.count, 'message')}"
+            + (f", on the last one {format_duration(max(0.0, age))} ago." if age is not None else "."),
             where=name_group(row.group),
             evidence={"dead_letters": row.count, "last_seconds_ago": None if age is None else round(age)},
             advice="Look at some of them, repair the consumer, then send them again.",
@@ -117,8 +114,8 @@ def check_halves(picture: Picture, rules: Rules) -> Iterator[Finding]:
         yield Finding(
             id="halves-in-doubt",
             severity=Severity.WARNING,
-            what=f"{len(ages)} transactions are undecided, the oldest for {_say_time(max(ages))}. Their messages are"
-            " not delivered.",
+            what=f"Nobody has decided {say_count(len(ages), 'transaction')}, the oldest for"
+            f" {format_duration(max(ages))}. The messages are not delivered.",
             where=f"producer group {group}",
             evidence={"undecided": len(ages), "oldest_seconds": round(max(ages))},
             advice="Start a producer of the group that answers check-backs, or decide them.",
@@ -128,7 +125,8 @@ def check_halves(picture: Picture, rules: Rules) -> Iterator[Finding]:
         yield Finding(
             id="transactions-given-up",
             severity=Severity.WARNING,
-            what=f"Brokers have given up asking about {count} transactions. Their messages will not be delivered.",
+            what=f"Brokers have given up asking about {say_count(count, 'transaction')}."
+            " The messages will not be delivered.",
             where=f"producer group {group}",
             evidence={"given_up": count},
             advice="Start a producer of the group that answers check-backs, then have it asked again.",

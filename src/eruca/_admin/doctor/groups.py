@@ -12,6 +12,7 @@ from eruca._admin.doctor.findings import Finding, Rules, Severity
 from eruca._admin.doctor.picture import Picture
 from eruca._admin.groupqueues import GroupQueue
 from eruca._admin.groups import Group
+from eruca._ground.printable import format_duration, say_count
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.versions import ANCIENT
 
@@ -47,13 +48,16 @@ def check_stuck(picture: Picture, rules: Rules) -> Iterator[Finding]:
         worst = max(stuck, key=_find_wait)
         message = f" The next message is {worst.stuck_on.message_id}." if worst.stuck_on is not None else ""
         owner = f" of {worst.owner}" if worst.owner else ""
-        # Members that get other messages are alive: then it is a message or a key that they cannot get past.
-        stands_still = not group.rate
+        queues = [row for row in group.queues if row.lag or not row.topic.startswith(RETRY_PREFIX)]
+        # Members that get past other messages are alive: then it is one message or one key. What they fetch proves
+        # little: a member whose handler hangs fetches on, until it has as many messages as it may have.
+        stands_still = not group.rate or len(stuck) == len(queues)
         yield Finding(
             id="group-stuck",
             severity=Severity.CRITICAL if stands_still else Severity.WARNING,
-            what=f"{len(stuck)} of {len(group.queues)} queues did not move within {picture.between:.0f} s although"
-            f" messages wait, the longest for {_find_wait(worst):.0f} s: {name_queue(worst)}{owner}.{message}",
+            what=f"{len(stuck)} of {len(queues)} queues did not move within {picture.between:.0f} s although"
+            f" messages wait, the longest for {format_duration(_find_wait(worst))}: {name_queue(worst)}{owner}."
+            f"{message}",
             where=name_group(group.name),
             evidence={
                 "queues": len(stuck),
@@ -93,7 +97,7 @@ def check_absent(picture: Picture, rules: Rules) -> Iterator[Finding]:
         yield Finding(
             id="group-absent",
             severity=Severity.WARNING,
-            what=f"{lag:,} messages wait, but no member is connected.",
+            what=f"{say_count(lag, 'message', 'wait')}, but no member is connected.",
             where=name_group(name),
             evidence={"waiting_messages": lag, "topics": ", ".join(topics[:_NAMED_MAX])},
             advice="Start its consumers. If the group is no longer used, delete it.",

@@ -47,6 +47,20 @@ def check_brokers_answer(picture: Picture, rules: Rules) -> Iterator[Finding]:
             )
 
 
+def check_brokers_registered(picture: Picture, rules: Rules) -> Iterator[Finding]:
+    """Find a cluster without brokers."""
+    if picture.health or not (answering := [row.address for row in picture.nameservers if row.answers]):
+        return
+    yield Finding(
+        id="no-broker",
+        severity=Severity.CRITICAL,
+        what="No broker is registered: clients find no topic.",
+        where=f"name server {', '.join(answering[:_NAMED_MAX])}",
+        evidence={"name_servers": len(answering)},
+        advice="Start the brokers. All name servers must be in their option namesrvAddr.",
+    )
+
+
 def check_masters(picture: Picture, rules: Rules) -> Iterator[Finding]:
     """Find broker names without a master that accepts messages."""
     answering = {row.address for row in picture.health if row.answers and row.broker_id == MASTER_ID}
@@ -166,7 +180,8 @@ def check_copies(picture: Picture, rules: Rules) -> Iterator[Finding]:
             + (f"; sends wait for {state.required} and fail." if refuses else "; if the master is lost, so are they."),
             where=name_broker(row.broker, row.address),
             evidence={"copies": copies, "required": state.required, "members": len(state.members)},
-            advice="Start the slaves that are away. Those that answer must be connected and in sync.",
+            advice="Start the slaves that are away. Those that answer must be connected and in sync. If one is gone for"
+            " good, have the others forget it: eruca cluster forget.",
             command=f"eruca cluster replicas {row.broker}",
         )
 

@@ -6,12 +6,12 @@ Written by `make generate` from `eruca._admin.cluster` and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from eruca._admin.cluster import Cluster as AsyncCluster
 from eruca._admin.cluster import ClusterRow
 from eruca._admin.members import DivergedRow, Lag, Member
-from eruca._admin.results import LIMIT, Listed
+from eruca._admin.results import LIMIT, Changed, Listed
 from eruca._admin.rolechanges import Promotion
 from eruca._admin.sync.base import PlainPart
 from eruca._ground.durations import Duration
@@ -47,6 +47,14 @@ class Cluster(PlainPart[AsyncCluster]):
     def state(self, address: str) -> ReplicationState:
         """Return the state of a broker's log and links. Raises RequestRefused, also for a Java broker."""
         return self._run(self._twin.state(address))
+
+    def forget(self, address: str, *, dry_run: bool = False) -> Changed[Sequence[str]]:
+        """Have the other members of a broker name forget a member that is gone for good.
+
+        It no longer counts when a slave is promoted, so messages that only it has are lost. Raises ConfigError if it
+        answers, and NoRoute if no member knows it.
+        """
+        return self._run(self._twin.forget(address, dry_run=dry_run))
 
     def promote(
         self,

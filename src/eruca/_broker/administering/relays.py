@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -14,6 +15,7 @@ from eruca._broker.groups.progress import find_ends
 from eruca._broker.options import LiveOptions
 from eruca._broker.pulling.query import LEFT_OVER_REMARK
 from eruca._broker.refusals import refuse
+from eruca._broker.sending.stored import read_topic
 from eruca._broker.topics import Topics
 from eruca._ground.limits import JSON_BODY_BYTES_MAX
 from eruca._ground.several import run_some
@@ -64,6 +66,8 @@ class RelayHandlers:
     _topics: Topics
     _offsets: Offsets
     _clients: Clients
+    # Whether a client may read a topic.
+    _may_subscribe: Callable[[Link, str], bool]
 
     def register(self, table: HandlerTable) -> None:
         """Register the handlers."""
@@ -140,28 +144,31 @@ class RelayHandlers:
     async def ask_running_info(self, link: Link, command: Command) -> bytes | None:
         """Ask a consumer for its running info."""
         header = command.decode_header(ConsumerRunningInfoHeader)
-        return await self._relay(
-            command, header.consumer_group, header.client_id, drop_signature(command.ext_dict()), b""
-        )
+        member = self._find_member(header.consumer_group, header.client_id)
+        return await _relay(command, header.consumer_group, member, drop_signature(command.ext_dict()), b"")
 
     async def have_consumed(self, link: Link, command: Command) -> bytes | None:
         """Tell a client to consume one of this broker's messages now."""
         header = command.decode_header(ConsumeDirectlyHeader)
-        record = self._find_record(header.message_id)
+        group_name = header.consumer_group
+        topic, record = self._find_record(header.message_id)
+        member = self._find_member(group_name, header.client_id or "")
+        if not self._may_subscribe(member.link, topic):
+            # Any account that may consume as the group can be a member, and clients choose their ids.
+            who = f"<{group_name}> <{member.client_id}>"
+            refuse(ResponseCode.NO_PERMISSION, f"the account of consumer {who} may not subscribe to topic {topic}")
         ext = {**drop_signature(command.ext_dict()), "brokerName": self._options.now.name}
-        return await self._relay(command, header.consumer_group, header.client_id or "", ext, record)
+        return await _relay(command, group_name, member, ext, record)
 
-    def _find_record(self, message_id: str | None) -> bytes:
-        """Find the record of an offset id. The id may name another broker, so the record's own position decides."""
+    def _find_record(self, message_id: str | None) -> tuple[str, bytes]:
+        """Find topic and record of an offset id. The id may name another broker, so the position in it decides."""
         position = decode_offset_id(message_id or "").position
-        record = self._store.reader.view_message(position)
-        if record is None:
+        topic, record = read_topic(self._store, position), self._store.reader.view_message(position)
+        if topic is None or record is None:
             refuse(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}")
-        return bytes(record)
+        return topic, bytes(record)
 
-    async def _relay(
-        self, command: Command, group_name: str, client_id: str, ext: dict[str, str], body: bytes
-    ) -> bytes | None:
+    def _find_member(self, group_name: str, client_id: str) -> Member:
         group = self._clients.consumer(group_name)
         member = None if group is None else group.find(client_id)
         if member is None:
@@ -172,22 +179,26 @@ class RelayHandlers:
                 f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
                 "please upgrade it to V3_1_8_SNAPSHOT",
             )
-        request = make_request(command.code, body=body)
-        request.ext = ext
-        try:
-            answer = await member.link.call(request, RELAY_S)
-        except CallTimeout as error:
-            raise RequestRefused(
-                ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group_name}> <{client_id}> Timeout: {error}"
-            ) from error
-        except NetError as error:
-            raise RequestRefused(
-                ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group_name}> <{client_id}> Exception: {error}"
-            ) from error
-        # The client's response, but with the opaque and the header format of the original request.
-        reply = command.answer(answer.code, None, answer.body, remark=answer.remark)
-        reply.ext = answer.ext_dict() if answer.has_ext else None
-        return encode_command(reply)
+        return member
+
+
+async def _relay(command: Command, group_name: str, member: Member, ext: dict[str, str], body: bytes) -> bytes | None:
+    request, client_id = make_request(command.code, body=body), member.client_id
+    request.ext = ext
+    try:
+        answer = await member.link.call(request, RELAY_S)
+    except CallTimeout as error:
+        raise RequestRefused(
+            ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group_name}> <{client_id}> Timeout: {error}"
+        ) from error
+    except NetError as error:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group_name}> <{client_id}> Exception: {error}"
+        ) from error
+    # The client's response, but with the opaque and the header format of the original request.
+    reply = command.answer(answer.code, None, answer.body, remark=answer.remark)
+    reply.ext = answer.ext_dict() if answer.has_ext else None
+    return encode_command(reply)
 
 
 class _Survey:

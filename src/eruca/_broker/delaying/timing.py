@@ -27,6 +27,7 @@ from eruca._core.timingwheel import TimerEntry, TimingWheel, slot_of
 from eruca._ground.clock import Clock
 from eruca._ground.digits import read_digits
 from eruca._ground.repeating import Repeating
+from eruca._net.guards import Reporter
 from eruca._store.messagestore import MessageStore
 from eruca._store.queues.consumequeue import FILLER_SIZE, ConsumeQueue
 from eruca._store.tables.timerlog import TimerCheckpoint, TimerLog
@@ -98,6 +99,7 @@ class Timing:
         self._read_offset = 0
         # Cancelled messages (topic and unique id), and until when they are remembered.
         self._cancelled: dict[str, int] = {}
+        self._reporter = Reporter(log)
         self._cancelled_changed = False
         # Records that were rolled shortly before a crash, while the saved wheel still has them.
         self._superseded: set[int] = set()
@@ -303,7 +305,7 @@ class Timing:
             now_ms = self._clock.now_ms()
             self._cancelled = {key: until for key, until in self._cancelled.items() if until >= now_ms}
             if len(self._cancelled) >= CANCELLED_MAX:
-                log.error("message %s of %s is not cancelled: too many cancellations are pending", unique_id, topic)
+                self._reporter.report(topic, f"messages of {topic} are not cancelled: {CANCELLED_MAX} wait already")
                 return
         # A little longer than the message itself waits.
         self._cancelled[_key_of(topic, unique_id)] = until_ms + _MET_MS

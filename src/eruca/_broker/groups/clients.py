@@ -351,7 +351,9 @@ class Clients:
         everyone += [member for group in self.consumers.values() for member in group.members.values()]
         for member in everyone:
             if member.last_seen_s < before:
-                log.warning("client %s at %s sent no heartbeat and was removed", member.client_id, member.link.peer)
+                link = member.link
+                text = f"client {member.client_id} at {link.peer} sent no heartbeat and was removed"
+                self._reporter.report_peer(link.peer_host[0], text)
                 member.link.close()
                 self.drop_link(member.link)
 

@@ -71,14 +71,8 @@ class QueueLocks:
             elif lock.client_id == client_id:
                 lock.ends_at = ends_at
             elif now > lock.ends_at:
-                log.info(
-                    "group %s: %s takes over queue %d of %s because %s did not renew its lock",
-                    group,
-                    client_id,
-                    queue.queue_id,
-                    queue.topic,
-                    lock.client_id,
-                )
+                whose = f"queue {queue.queue_id} of {queue.topic} because {lock.client_id} did not renew its lock"
+                self._reporter.report(f"group {group}", f"group {group}: {client_id} takes over {whose}")
                 locks[queue] = _Lock(client_id, ends_at)
             else:
                 continue

@@ -3,7 +3,7 @@
 Name servers forget a member that is gone, but promoting a slave requires the number of members: those that do not
 respond may have acknowledged messages. So each member remembers all members it ever met. A master meets its slaves
 through their links; a slave learns about the others from its master. A member that moved to another address counts
-twice, and one that is gone for good still counts; the operator then states how many there are.
+twice, and one that is gone for good still counts, until an operator has it forgotten or states how many there are.
 """
 
 from __future__ import annotations
@@ -99,6 +99,15 @@ class KnownMembers:
             new = new[: max(0, MEMBERS_MAX - len(known))]
         known += new
         self.changed.tell()
+
+    def forget(self, address: str) -> bool:
+        """Forget a member that is gone for good. Returns False if it was not known."""
+        known = self._table.members
+        if address not in known:
+            return False
+        known.remove(address)
+        self.changed.tell()
+        return True
 
     def hear(self, master: ReplicationState) -> None:
         """Record what the master reports about itself and the other members."""

@@ -195,7 +195,7 @@ class ReplicationServer:
             self._stuck[link.address] = link.position
             log.log(level, "lost slave %s at position %d: %s", link.name, link.position, reason)
         else:
-            self.reporter.report(link.peer_host, f"{link.name} is not accepted as a slave: {reason}")
+            self.reporter.report_peer(link.peer_host, f"{link.name} is not accepted as a slave: {reason}")
 
     # -- the log grows -----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from eruca._broker.replication.asking import MemberCaller
 from eruca._broker.replication.claims import Claims
 from eruca._broker.replication.copies import BrokerCopies
 from eruca._broker.replication.failover import FailoverDriver
+from eruca._broker.replication.forgetting import ForgetHandlers
 from eruca._broker.replication.masteraddress import MasterAddress
 from eruca._broker.replication.members import KnownMembers, MembersTable, open_members
 from eruca._broker.replication.membership import Membership
@@ -116,9 +117,10 @@ class Replication:
             roles,
             membership,
         )
+        forgetting = ForgetHandlers(standing, members, server, master, saver, state)
         changes = RoleHandlers(given, standing, store, asking, claims, roles, self.failover, state.describe)
         #: Handles requests of other brokers and tools.
-        self.handlers: tuple[Handlers, ...] = (state, changes)
+        self.handlers: tuple[Handlers, ...] = (state, changes, forgetting)
         self._reads = reads
         self._meter = ReplicationMeter(options.now.cluster)
 

@@ -128,7 +128,7 @@ class SlaveLink(asyncio.Protocol):
         if self.certificate is not None:
             self._handshake = self._membership.expect_slave(self._loop.time(), self.certificate)
         if refusal := self._server.refuse_link(self.peer_host):
-            self._server.reporter.report(self.peer_host, f"{self.peer} may not copy the log: {refusal}")
+            self._server.reporter.report_peer(self.peer_host, f"{self.peer} may not copy the log: {refusal}")
             self._ended = refusal
             self._transport.abort()
             return

@@ -66,7 +66,7 @@ class ReplyHandlers:
             await self._push(request.link, request.command, header)
             code, remark = int(ResponseCode.SUCCESS), None
         except ErucaError as error:
-            self._reporter.report(
+            self._reporter.report_peer(
                 request.link.peer_host[0], f"a reply of {request.link.peer} was not delivered: {error}"
             )
             code, remark = int(ResponseCode.SYSTEM_ERROR), str(error)

@@ -68,7 +68,7 @@ class TransactionHandlers:
         message = self._find_half(header)
         half = read_half(message, self._options.now.transaction_timeout_ms)
         if self._decisions.has(half):
-            log.info("transaction %s of %s was already decided", header.message_id, request.link.peer)
+            log.debug("transaction %s of %s was already decided", header.message_id, request.link.peer)
             self._decisions.keep()
         elif header.decision == TRANSACTION_COMMIT:
             self._commit(message)

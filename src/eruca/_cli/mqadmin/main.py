@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eruca._cli.connecting import add_nameserver_option, make_options, parse_nameservers, use_account_file
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.mqadmin.commandline import Command, Line, Work, describe_usage, parse
 from eruca._cli.mqadmin.table import COMMANDS, find_command
 from eruca._cli.running import run_loop
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _TIMEOUT_FLAG = "timeoutMillis"
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=SectionedCommand, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME [FLAGS]...]")
 @add_nameserver_option
 def admin(words: Sequence[str], nameservers: str) -> None:

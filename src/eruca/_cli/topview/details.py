@@ -16,6 +16,7 @@ from eruca._admin.topics import Topic, TopicTraffic
 from eruca._cli.output import format_bytes, format_time
 from eruca._cli.topview.figures import show_count, show_rate, show_span
 from eruca._cli.topview.state import Tab
+from eruca._ground.printable import say_count
 
 # Queues and members of one group or topic.
 _ROWS_MAX = 500
@@ -87,10 +88,10 @@ def describe_group(group: Group) -> Detail:
         f"group {group.name}",
         [
             f"{group.model or 'no members'} {group.kind}".strip(),
-            f"{len(group.members)} members",
+            say_count(len(group.members), "member"),
             f"lag {show_count(group.lag)}",
             f"wait {show_span(wait)}",
-            f"{show_rate(group.rate)}/s",
+            f"fetches {show_rate(group.rate)}/s",
             f"{show_count(group.dead_letters)} dead letters",
         ],
         sections,
@@ -118,17 +119,17 @@ def describe_topic(topic: Topic, traffic: TopicTraffic) -> Detail:
             row.settings.permission,
             str(row.settings.read_queues),
             str(row.settings.write_queues),
-            *_show_stored(traffic.stored, row.broker),
+            _show_stored(traffic.stored, row.broker),
         )
         for row in topic.brokers
     ]
     return Detail(
         f"topic {topic.name}",
-        [topic.kind.value, f"{show_count(topic.count)} messages", f"{len(topic.groups)} groups"],
+        [topic.kind.value, f"{show_count(topic.count)} messages", say_count(len(topic.groups), "group")],
         [
-            Section("brokers", ["broker", "may", ">read queues", ">write queues", ">in/s", ">today"], settings),
+            Section("brokers", ["broker", "may", ">read queues", ">write queues", ">in/s"], settings),
             Section(
-                "groups", ["group", ">out/s"], [(name, show_rate(rate)) for name, rate in sorted(consumed.items())]
+                "groups", ["group", ">fetches/s"], [(name, show_rate(rate)) for name, rate in sorted(consumed.items())]
             ),
             Section("queues", ["broker", ">queue", ">begin", ">end", ">messages", "last stored"], queues),
         ],
@@ -136,9 +137,9 @@ def describe_topic(topic: Topic, traffic: TopicTraffic) -> Detail:
     )
 
 
-def _show_stored(rates: Sequence[Rate], broker: str) -> tuple[str, str]:
+def _show_stored(rates: Sequence[Rate], broker: str) -> str:
     found = next((rate for rate in rates if rate.broker == broker), None)
-    return ("-", "-") if found is None else (show_rate(found.minute_rate), show_count(found.day_sum))
+    return "-" if found is None else show_rate(found.minute_rate)
 
 
 def describe_broker(

@@ -10,7 +10,7 @@ from eruca._cli.topview.details import Detail, Section
 from eruca._cli.topview.figures import show_count, show_rate, show_share, show_span
 from eruca._cli.topview.sampling import Sample
 from eruca._cli.topview.state import Tab, ViewState
-from eruca._ground.printable import show_safely
+from eruca._ground.printable import say_count, show_safely
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,7 +39,7 @@ _HELP = """
   q                  quit
 
   in/s     messages per second that arrive
-  out/s    messages per second that are consumed
+  out/s    messages per second that are consumed; from a broker: fetched
   lag      messages not consumed yet
   wait     how long the next of them has been waiting
   growth   how the lag changes per second
@@ -151,10 +151,9 @@ def _draw_head(sample: Sample | None, state: ViewState, note: str, width: int) -
     if sample is None:
         return [Text(note or "connecting"), Text(""), Text("")]
     silent = sum(not line.role for line in sample.brokers)
-    brokers = f"{len(sample.brokers)} brokers" + (f", {silent} silent" if silent else "")
-    first = Text(
-        f"{sample.at.astimezone():%H:%M:%S}  {brokers}, {len(sample.groups)} groups, {len(sample.topics)} topics"
-    )
+    brokers = say_count(len(sample.brokers), "broker") + (f", {silent} silent" if silent else "")
+    others = f"{say_count(len(sample.groups), 'group')}, {say_count(len(sample.topics), 'topic')}"
+    first = Text(f"{sample.at.astimezone():%H:%M:%S}  {brokers}, {others}")
     if state.paused:
         first.append("  PAUSED", style=_WARN)
     second = Text(

@@ -56,8 +56,12 @@ _HINTS = {
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: "the broker cannot parse the subscription expression",
     ResponseCode.MESSAGE_ILLEGAL: "the message exceeds a limit of the broker",
 }
-# Access control has no code of its own, only these words.
-_ACCESS_HINTS = {
+_MUTABLE = "eruca config list --mutable shows the options that can be changed while servers run"
+# Access control and options have no code of their own, only these words.
+_HINTS_BY_WORDS = {
+    " is not an option": _MUTABLE,
+    " has no effect here": _MUTABLE,
+    " cannot be changed while the ": _MUTABLE,
     "AclException: No accessKey": "set an account: access_key and secret_key of ClientOptions, ERUCA_ACCESS_KEY and"
     " ERUCA_SECRET_KEY, or --account of a command",
     "AclException: Check signature": "the access key or the secret key is wrong",
@@ -117,7 +121,7 @@ def explain_refusal(answer: Command, who: str) -> RequestRefused:
     """Return the error for an answer that is not a success."""
     code = ResponseCode(answer.code) if answer.code in ResponseCode._value2member_map_ else None
     remark = " ".join((answer.remark or f"code {answer.code}")[:_REMARK_CHARS_MAX].split())
-    hint = next((hint for words, hint in _ACCESS_HINTS.items() if words in remark), None)
+    hint = next((hint for words, hint in _HINTS_BY_WORDS.items() if words in remark), None)
     return RequestRefused(answer.code, f"{who} refused: {remark}", hint=hint or (_HINTS.get(code) if code else None))
 
 

@@ -52,7 +52,7 @@ class Entrance:
         self._begin(name, visitor)
         user = await self._users.log_in(name, password) if len(name) <= limits.CONSOLE_USER_CHARS_MAX else None
         if user is None:
-            self._reporter.report(visitor.address, f"a log-in to the console from {visitor.address} was refused")
+            self._reporter.report_peer(visitor.address, f"a log-in to the console from {visitor.address} was refused")
             raise LogInRefused
         self._throttle.succeed(visitor.address, name)
         return await self._enter(user, visitor, "password")

@@ -43,6 +43,12 @@ class ChangeRoleHeader(Header):
     wait_position: Int64 = -1  # a new master must have the log up to here; -1: no condition
 
 
+class ForgetMemberHeader(Header):
+    """Forget a member of a broker's name that is gone for good (90105)."""
+
+    address: str
+
+
 class DeleteGroupHeader(Header):
     """Delete a subscription group (207)."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from eruca._broker.options import BrokerRole
 from eruca._broker.replication.asking import MemberCaller, ask_state
+from eruca._broker.replication.members import open_members
 from eruca._net.caller import Caller
 from eruca._wire.bodies import ReplicationState
 from eruca._wire.codes import RequestCode, ResponseCode
-from eruca._wire.headers import ChangeRoleHeader, EmptyHeader
+from eruca._wire.headers import ChangeRoleHeader, EmptyHeader, ForgetMemberHeader
 from eruca._wire.names import FENCED, MASTER, SLAVE
 from tests.integration.broker.peer import Peer
 from tests.integration.broker.replication.members import Group, tail_of, wait_for_copy, wait_until
@@ -109,6 +112,29 @@ async def test_a_demotion_by_an_epoch_that_is_over_is_refused(group: Group) -> N
     code, remark = await peer.refused(RequestCode.CHANGE_ROLE, ChangeRoleHeader(role=SLAVE, epoch=3000))
     assert code == ResponseCode.SYSTEM_ERROR and "5000" in remark
     assert (await ask(peer)).role == MASTER
+
+
+async def test_a_member_that_is_gone_is_forgotten_by_the_broker_that_is_asked(group: Group) -> None:
+    master = await group.add(0, BrokerRole.SYNC_MASTER)
+    slave = await group.add(1)
+    gone = "10.0.0.3:10911"
+    slave.replication.members.meet([gone])
+    await wait_until(lambda: slave.replication.members.mode and master.replication.server.list_slaves())
+    to_master, to_slave = group.connect(master), group.connect(slave)
+    for peer, address, reason in (
+        (to_master, master.standing.address, "does not forget itself"),
+        (to_master, slave.standing.address, "is connected to this broker"),
+        (to_slave, master.standing.address, "is the master of this broker"),
+    ):
+        code, remark = await peer.refused(RequestCode.FORGET_MEMBER, ForgetMemberHeader(address))
+        assert code == ResponseCode.SYSTEM_ERROR and reason in remark
+    both = {master.standing.address, slave.standing.address}
+    for _ in range(2):
+        state = (await to_slave.expect(RequestCode.FORGET_MEMBER, ForgetMemberHeader(gone))).body
+        assert set(state.members) == both
+    # A crash after the answer does not bring it back.
+    table = await asyncio.to_thread(open_members(slave.store.disk, slave.store.paths.config).load)
+    assert gone not in table.members
 
 
 async def test_nobody_but_an_eruca_has_a_state(group: Group) -> None:

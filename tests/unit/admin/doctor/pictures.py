@@ -262,6 +262,11 @@ def paint(**fields: Any) -> Picture:
 _STUCK = [make_queue(number, lag_time=timedelta(minutes=5)) for number in range(QUEUES)]
 #: A cluster with one fault, by the name of the finding.
 FAULTS: dict[str, Picture] = {
+    "no-broker": Picture(
+        at=AT,
+        nameservers=[make_server()],
+        problems=[Problem(where="topics", error="no broker is registered")],
+    ),
     "no-master": paint(members=[make_member(SLAVE)]),
     "broker-unreachable": paint(health=[make_health(), make_health(SLAVE, answers=False, problem="refused")]),
     "nameserver-unreachable": paint(

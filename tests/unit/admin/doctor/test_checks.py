@@ -114,6 +114,21 @@ GENTLE = {
         ),
         [("group-stuck", Severity.WARNING)],
     ),
+    "members that fetch but get past nothing": Case(
+        paint(
+            groups=[
+                make_group(
+                    [
+                        make_queue(0, lag_time=timedelta(minutes=5)),
+                        make_queue(0, topic="%RETRY%billing", lag=0, lag_time=None),
+                    ],
+                    rate=5.0,
+                )
+            ],
+            backlog=make_backlog(offset=100),
+        ),
+        [("group-stuck", Severity.CRITICAL)],
+    ),
     "a queue that moved": Case(
         paint(groups=[make_group([make_queue(0, lag_time=timedelta(minutes=5))])], backlog=make_backlog(offset=99)), []
     ),
@@ -190,9 +205,10 @@ def test_faults_of_a_cluster_add_up() -> None:
     """Checks do not disturb each other: two faults of different parts are both found."""
     seed = random.randrange(1 << 30)
     chosen = random.Random(seed)
-    parts = {name: set(changed_fields(picture)) for name, picture in FAULTS.items()}
+    # Without brokers there is nothing else.
+    parts = {name: set(changed_fields(picture)) for name, picture in FAULTS.items() if name != "no-broker"}
     for _ in range(100):
-        one, two = chosen.sample(sorted(FAULTS), 2)
+        one, two = chosen.sample(sorted(parts), 2)
         if parts[one] & parts[two]:
             continue
         both = paint(**changed_fields(FAULTS[one]), **changed_fields(FAULTS[two]))
