@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -63,12 +64,18 @@ class Frame:
         language = choose_language(request.headers.get("accept-language", ""), request.cookies.get(LANGUAGE_COOKIE, ""))
         request.scope["path_quoted"] = quote(request.scope["path"], safe="/:@!$&'()*+,;=~")
         visit = Visit(request, route, self._parts, None, texts_of(language), is_api=is_api)
+        async with AsyncExitStack() as stack:
+            return await self._answer(visit, stack)
+
+    async def _answer(self, visit: Visit, stack: AsyncExitStack) -> Response:
+        """Answer one request; what has to be closed afterwards is put on the stack."""
+        request = visit.request
         try:
             visit = replace(visit, session=await self._parts.identity.gate.authenticate(request))
             refusal = _ask_to_log_in(visit)
             if refusal is not None:
                 return refusal
-            visit = await self._check(visit)
+            visit = await self._check(visit, stack)
             return self._write(*await self._call(visit))
         except (ErucaError, HTTPException) as error:
             return self._write(visit, explain(visit, error))
@@ -80,7 +87,7 @@ class Frame:
         """Answer a request for a path that does not exist."""
         return await self.answer(Route("/{path:path}", _find_nothing, Need.LOGGED_IN, in_api=False), request)
 
-    async def _check(self, visit: Visit) -> Visit:
+    async def _check(self, visit: Visit, stack: AsyncExitStack) -> Visit:
         """Return the visit with its cluster and form. Raises HTTPException for what may not be."""
         request, route = visit.request, visit.route
         name = request.path_params.get("cluster")
@@ -90,7 +97,10 @@ class Frame:
                 raise HTTPException(404, visit.text("errors.cluster", name=name))
             visit = replace(visit, _cluster=cluster)
         if request.method in _UNSAFE:
-            visit = replace(visit, form=await _read_in_time(request, route.body_max))
+            form = await _read_in_time(request, route.body_max)
+            # The files that were uploaded.
+            stack.push_async_callback(form.close)
+            visit = replace(visit, form=form)
             token = request.headers.get("x-csrf-token") or str(visit.form.get("csrf", ""))
             if not self._parts.identity.gate.check_csrf(request, visit.session, token):
                 raise HTTPException(403, visit.text("errors.csrf"))
