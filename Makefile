@@ -73,7 +73,7 @@ define install
 	echo "missing on this system, please install: $$missing" >&2; exit 1
 endef
 
-.PHONY: setup-java setup-clients setup-etcd setup-prometheus setup-chromium setup-system
+.PHONY: setup-java setup-clients setup-etcd setup-prometheus setup-chromium setup-shipping setup-system
 setup-java: ## install Java 17 and Maven where we may (root and apt), otherwise name what is missing
 	$(call install,java)
 
@@ -86,6 +86,9 @@ setup-etcd: ## the same for etcd, which elects masters
 setup-prometheus: ## the same for Prometheus, which collects metrics
 	$(call install,prometheus)
 
+setup-shipping: ## the same for what builds and checks images, charts and units (buildah, podman, mmdebstrap, systemd, Go)
+	$(call install,jre go etcd containers systemd)
+
 setup-chromium: ## the same for Chromium, which shows the console to its tests
 	$(call install,chromium)
 
@@ -96,13 +99,17 @@ setup-system: ## the same for all that any suite needs from the system: Java, Ma
 COMPILE = $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform linux --generate-hashes \
           --no-emit-index-url --no-emit-find-links --no-annotate --no-header $(UPGRADE)
 
+# The extras that the image has (deploy/image/Containerfile).
+IN_IMAGE := compression console etcd filterserver otel telemetry
+
 .PHONY: lock
 lock: ## compile the locks again from pyproject.toml (UPGRADE=--upgrade for the newest versions)
 	@test -x $(BIN)/uv || $(MAKE) setup
-	@for name in dev core bootstrap bench audit; do \
+	@for name in dev core image bootstrap bench audit; do \
 	    case $$name in \
 	        dev) from="pyproject.toml --extra all --group dev" ;; \
 	        core) from="pyproject.toml -c requirements/dev.txt" ;; \
+	        image) from="pyproject.toml $(addprefix --extra ,$(IN_IMAGE)) -c requirements/dev.txt" ;; \
 	        bootstrap) from="requirements/bootstrap.in -c requirements/dev.txt" ;; \
 	        bench) from="requirements/bench.in" ;; \
 	        audit) from="requirements/audit.in" ;; \
@@ -131,11 +138,8 @@ demo: $(READY) ## orders produced, consumed by a group, streamed by Spark into h
 	$(call install,jre)
 	@$(BIN)/eruca demo --spark $(ARGS)
 
-docs: $(READY) ## write docs/CONFIG.md, docs/API_NAMES.md, docs/METRICS.md and the Grafana dashboards from what declares them
-	@$(PY) -m eruca._cli.configdoc docs/CONFIG.md
-	@$(PY) -m eruca._cli.namesdoc docs/API_NAMES.md
-	@$(PY) -m eruca._cli.metricsdoc docs/METRICS.md
-	@$(PY) -m tools.dashboards
+docs: $(READY) ## the documentation site in ./site, built without the network (site/index.html; ARGS=--quiet)
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict $(ARGS)
 
 .PHONY: screenshots
 screenshots: $(READY) ## write docs/screenshots: every page of the console, light and dark, English and Chinese, wide and narrow
@@ -151,11 +155,19 @@ dist: $(READY) ## source archive, plain wheel and compiled wheels into ./dist (P
 release-check: $(READY) ## carry out and verify the release checklist (docs/RELEASING.md); ONLY=step, PUBLISH=1
 	@$(PY) -m tools.release $(addprefix --only ,$(ONLY)) $(if $(PUBLISH),--publish)
 
+release-store: $(READY) ## keep a store written by this version in tests/golden/data/releases, for the versions after it
+	@$(PY) -m tools.releasestore
+
 # --- quality -----------------------------------------------------------------------------------------------------
 
 .PHONY: generate
-generate: $(READY) ## write the plain clients again from the async ones
+generate: $(READY) ## write what is made from something else: plain clients, CONFIG, API_NAMES, METRICS, dashboards, charts
 	@$(PY) -m tools.plainclients
+	@$(PY) -m eruca._cli.configdoc docs/CONFIG.md
+	@$(PY) -m eruca._cli.namesdoc docs/API_NAMES.md
+	@$(PY) -m eruca._cli.metricsdoc docs/METRICS.md
+	@$(PY) -m tools.dashboards
+	@$(PY) -m tools.charts
 
 .PHONY: lint
 lint: $(READY) ## ruff (rules and format), mypy --strict, direction of imports, plain clients up to date, tidiness
@@ -205,12 +217,13 @@ test-admin: ## tests/admin: every method of the admin API, async and plain, on o
 test-console: ## tests/console: every page of the console in a browser, on our broker and Java's (Chromium, Java 17, Maven)
 test-security: ## tests/security: hostile peers, rights, defaults
 test-monitoring: ## tests/monitoring: a real Prometheus, every query of the dashboards and alert rules (Prometheus, etcd)
-test-shipping: ## tests/shipping: the wheels in empty environments, the image, the chart, the units, the site (many tools)
+test-shipping: ## tests/shipping: the wheels in empty environments, the image, the chart, the units, the site, the tutorial
 
 test-interop: setup-java setup-clients
 test-clients test-delivery test-spark test-replication test-admin test-console: setup-java
 test-replication test-monitoring: setup-etcd
 test-monitoring: setup-prometheus
+test-shipping: setup-shipping
 test-console: setup-chromium
 $(addprefix test-,$(SUITES)): test-%: $(READY)
 	@test -n "$$(find tests/$* -name 'test_*.py' 2>/dev/null | head -n 1)" \
@@ -238,7 +251,7 @@ $(AUDIT)/.installed: requirements/audit.txt
 
 .PHONY: audit
 audit: $(AUDIT)/.installed ## look for known weaknesses in the locked requirements; fails when no advisory database answers
-	@for lock in core dev bench bootstrap audit; do \
+	@for lock in core dev image bench bootstrap audit; do \
 	    $(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
 	        -r requirements/$$lock.txt >$(AUDIT)/said 2>&1 && { echo "requirements/$$lock.txt: no known weakness"; continue; }; \
 	    if grep -q '^Found .* known vulnerabilit' $(AUDIT)/said; then cat $(AUDIT)/said; found=1; continue; fi; \

@@ -167,4 +167,4 @@ def test_private_names_are_found() -> None:
 
 def test_the_page_of_names_is_current() -> None:
     page = REPOSITORY / "docs" / "API_NAMES.md"
-    assert page.read_text(encoding="utf-8") == write_page(), "run `make docs`"
+    assert page.read_text(encoding="utf-8") == write_page(), "run `make generate`"

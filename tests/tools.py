@@ -33,6 +33,8 @@ TOOLS = {
     "node": Tool("Node and npm", {"node": "nodejs", "npm": "npm"}),
     "chromium": Tool("Chromium", {"chromium": "chromium"}),
     "etcd": Tool("etcd", {"etcd": "etcd-server"}),
+    "containers": Tool("Buildah, Podman", {"buildah": "buildah", "podman": "podman", "mmdebstrap": "mmdebstrap"}),
+    "systemd": Tool("systemd", {"systemd-analyze": "systemd"}),
     "prometheus": Tool("Prometheus", {"prometheus": "prometheus", "promtool": "prometheus"}),
 }
 

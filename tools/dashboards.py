@@ -104,7 +104,7 @@ def main(*arguments: str) -> int:
         if "--check" not in arguments:
             path.write_text(text, encoding="utf-8")
     if stale and "--check" in arguments:
-        print(f"out of date, run `make docs`: {', '.join(stale)}", file=sys.stderr)
+        print(f"out of date, run `make generate`: {', '.join(stale)}", file=sys.stderr)
         return 1
     return 0
 

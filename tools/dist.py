@@ -37,14 +37,21 @@ def find_interpreters(names: Sequence[str]) -> dict[str, str]:
     """Return the path of each CPython among the names that runs, by its version, `3.12` for example."""
     found: dict[str, str] = {}
     for name in names:
-        path = shutil.which(name)
-        if path is None:
-            continue
-        # A shim of pyenv exists for every version, whether it runs or not.
-        said = subprocess.run([path, "-c", _VERSION_ASKED], capture_output=True, text=True, check=False).stdout
-        if match := re.fullmatch(r"CPython (3\.\d+)\.\S+\n", said):
-            found.setdefault(match[1], path)
+        for path in _list_places(name):
+            said = subprocess.run([path, "-c", _VERSION_ASKED], capture_output=True, text=True, check=False).stdout
+            if match := re.fullmatch(r"CPython (3\.\d+)\.\S+\n", said):
+                found.setdefault(match[1], path)
     return found
+
+
+def _list_places(name: str) -> Iterator[str]:
+    """Where an interpreter may be: on the path, and what pyenv has installed but not chosen behind its shim."""
+    path = shutil.which(name)
+    if path is not None:
+        yield path
+        shims = Path(path).parent
+        if shims.name == "shims":
+            yield from map(str, sorted((shims.parent / "versions").glob(f"*/bin/{Path(name).name}")))
 
 
 def build_all(target: Path, interpreters: Sequence[str]) -> list[Path]:

@@ -3,81 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import resource
 import subprocess
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from eruca import Producer
 from eruca.admin import Admin, Listed
 from tests.admin.stage import poll
+from tests.crowd import GROUPS, QUEUES, TOPICS, send_to_each, write_crowd
 from tests.figures import note_figures
 from tests.integration.cli.upprocess import make_command, make_environment
 from tests.interop.brokers import BROKER_NAME, ErucaCluster
 
 Row = TypeVar("Row")
 
-TOPICS, GROUPS, QUEUES = 10_000, 2_000, 4
 SECONDS_MAX = 3.0
 MEMORY_MAX = 64 * 1024 * 1024
 # For the data of a whole command, with Python and all it imports; beyond it, it fails.
 PROCESS_MEMORY_MAX = 128 * 1024 * 1024
 # A busy machine may take longer; one of these runs must not.
 RUNS_MAX = 10
-_SENDS_AT_ONCE = 50
 
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ErucaCluster]:
     """A broker whose tables were filled before it started, with the files that Java's broker writes too."""
     home = tmp_path_factory.mktemp("crowded")
-    tables = home / "data" / "store" / "config"
-    tables.mkdir(parents=True)
-    topics = {
-        f"topic-{number:05}": {
-            "order": False,
-            "perm": 6,
-            "readQueueNums": QUEUES,
-            "topicFilterType": "SINGLE_TAG",
-            "topicName": f"topic-{number:05}",
-            "topicSysFlag": 0,
-            "writeQueueNums": QUEUES,
-        }
-        for number in range(TOPICS)
-    }
-    groups = {f"group-{number:04}": {"groupName": f"group-{number:04}"} for number in range(GROUPS)}
-    offsets = {
-        f"topic-{number:05}@group-{number:04}": {str(queue): 0 for queue in range(QUEUES)} for number in range(GROUPS)
-    }
-    version = {"counter": 1, "timestamp": 1_700_000_000_000}
-    _write(tables / "topics.json", {"dataVersion": version, "topicConfigTable": topics})
-    _write(tables / "subscriptionGroup.json", {"dataVersion": version, "subscriptionGroupTable": groups})
-    _write(tables / "consumerOffset.json", {"offsetTable": offsets})
+    write_crowd(home)
     with ErucaCluster(home) as cluster:
-        asyncio.run(_send_to_each(cluster.name_server))
+        asyncio.run(send_to_each(cluster.name_server))
         yield cluster
-
-
-async def _send_to_each(nameserver: str) -> None:
-    """Send a message to each topic that a group reads, so that all groups are behind."""
-    slots = asyncio.Semaphore(_SENDS_AT_ONCE)
-
-    async def send(producer: Producer, number: int) -> None:
-        async with slots:
-            await producer.send(f"topic-{number:05}", b"unread")
-
-    async with Producer(nameserver, group="senders") as producer:
-        await asyncio.gather(*[send(producer, number) for number in range(GROUPS)])
-
-
-def _write(path: Path, table: object) -> None:
-    path.write_text(json.dumps(table))
 
 
 async def _measure(ask: Callable[[], Awaitable[Listed[Row]]], what: str) -> Listed[Row]:

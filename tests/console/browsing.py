@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -84,7 +85,7 @@ def read_token(page: str) -> str:
 
 def choose_first_password(console: ConsoleProcess) -> StorageState:
     """Log in as the first administrator and choose a password; returns the cookies of the session for a browser."""
-    with httpx.Client(base_url=console.address) as client:
+    with httpx.Client(base_url=console.address, timeout=PATIENCE_S) as client:
         log_in(client, ADMIN, console.first_password)
         token = read_token(client.get("/password").text)
         fields = {"csrf": token, "old": console.first_password, "new": PASSWORD, "again": PASSWORD}
@@ -189,8 +190,8 @@ def run_eruca(*arguments: str | Path, stdin: str = "") -> str:
 
 def poll(ask: Callable[[], Answer], is_wanted: Callable[[Answer], bool], what: str) -> Answer:
     """Ask again and again until the answer is the wanted one; returns it."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
     while not is_wanted(answer := ask()):
         assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_S} s, but {answer!r}"
-        time.sleep(_POLL_S)
+        pause.wait(_POLL_S)
     return answer

@@ -199,7 +199,7 @@ def check_documents(values: Values, texts: list[str]) -> None:
 
 
 def test_the_list_is_up_to_date(tmp_path: Path) -> None:
-    """`make docs` writes it."""
+    """`make generate` writes it."""
     made = tmp_path / "METRICS.md"
     subprocess.run([sys.executable, "-m", "eruca._cli.metricsdoc", made], cwd=REPOSITORY, check=True)
     assert (REPOSITORY / "docs/METRICS.md").read_text(encoding="utf-8") == made.read_text(encoding="utf-8")

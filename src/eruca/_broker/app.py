@@ -62,6 +62,7 @@ from eruca._broker.transactions.decisions import Decisions
 from eruca._broker.transactions.handlers import TransactionHandlers
 from eruca._ground.clock import Clock, SystemClock
 from eruca._ground.config import StoreOptions
+from eruca._net.addresses import find_ip
 from eruca._net.caller import Caller
 from eruca._net.etcd import EtcdClient
 from eruca._net.handlers import Handlers, HandlerTable
@@ -144,9 +145,10 @@ class Broker:
     async def start(self) -> None:
         """Open the store, listen, register. A start that fails or is cancelled leaves nothing behind."""
         try:
-            self._pending = "its store is being opened"
-            self.standing = Standing(self.options)
+            self._pending = "the address of brokerIP1 is being looked up"
+            self.standing = Standing(self.options, await find_ip(self.options.host))
             self.standing.listen(self.options.port)
+            self._pending = "its store is being opened"
             # A misconfiguration is reported before anything else is started.
             self._endings.append(self._tls.stop)
             await self._tls.start()

@@ -49,7 +49,7 @@ class BrokerOptions(BrokerLimitOptions):
     name: str = option("broker-a", "brokerName", "a master and its slaves share one name")
     broker_id: int = option(0, "brokerId", "0 for the master, greater than 0 for a slave", low=-1)
     role: BrokerRole = option(BrokerRole.ASYNC_MASTER, "brokerRole", "master or slave")
-    host: str = option("127.0.0.1", "brokerIP1", "the address that clients connect to")
+    host: str = option("127.0.0.1", "brokerIP1", "the address that clients connect to: an IP address or a host name")
     ha_host: str = option("", "brokerIP2", "the address that slaves connect to; empty: same as brokerIP1")
     bind: str = option("", "bindAddress", "the address to listen on; empty: same as brokerIP1")
     port: int = option(10911, "listenPort", "the port; the fast port is two below", low=0, high=65535)

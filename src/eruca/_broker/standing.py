@@ -17,6 +17,7 @@ class Standing:
     __slots__ = (
         "_ha_host",
         "_host",
+        "_ip",
         "address",
         "broker_id",
         "epoch",
@@ -31,8 +32,10 @@ class Standing:
         "writable",
     )
 
-    def __init__(self, options: BrokerOptions) -> None:
+    def __init__(self, options: BrokerOptions, ip: str = "") -> None:
+        """`ip` is the address of `options.host` where that is a name: records hold no names."""
         self._host = options.host
+        self._ip = ip or options.host
         self._ha_host = options.ha_host or options.host
         #: MASTER, SLAVE or FENCED; a fenced broker is neither master nor slave until its role is decided.
         self.state = FENCED
@@ -67,7 +70,7 @@ class Standing:
     def listen(self, port: int) -> None:
         """Set the port. Raises WireError if the address for clients is not valid."""
         self._name_port(port)
-        self.store_host = pack_host(self._host, port)
+        self.store_host = pack_host(self._ip, port)
 
     def _name_port(self, port: int) -> None:
         self.port = port

@@ -11,7 +11,7 @@ from eruca._cli.optionlist import EVERY_SERVER, OptionFacts, list_options
 _INTRO = """\
 # Configuration
 
-This page is generated from the options declared in the code (`make docs`); a test fails when it is out of date.
+This page is generated from the options declared in the code (`make generate`); a test fails when it is out of date.
 
 Options have the names of the `.conf` files of Apache RocketMQ 4.9. They can be set in these ways; each overrides the
 ones before it:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +48,9 @@ _ONLY = "default"
     multiple=True,
     help="A cluster and its name servers, instead of -n; may be repeated.",
 )
+@click.option(
+    "--reset-password", "reset", metavar="USER", help="Give a user a new one-time password, print it, then stop."
+)
 @add_nameserver_option
 def console(
     settings: Settings,
@@ -57,6 +61,7 @@ def console(
     output: str,
     nameservers: str,
     others: Sequence[str],
+    reset: str | None,
 ) -> None:
     """Serve the web console: topics, groups, messages, alarms, for Eruca and Java clusters.
 
@@ -69,6 +74,8 @@ def console(
       eruca console -n 10.0.0.1:9876
       eruca console --cluster paris=10.0.0.1:9876 --cluster rome=10.1.0.1:9876
       eruca console -n 10.0.0.1:9876 --console-listen-port 8090
+      eruca console --host 10.0.0.5 --option tls.server.mode=enforcing
+      eruca console --reset-password admin
     """
     options = settings.build(ConsoleOptions)
     if options.port == NO_PORT:
@@ -82,6 +89,9 @@ def console(
         print_settings(settings, output, options, identity, watching, tls)
         return
     start_logs(settings, LogLevel.WARNING, log_json)
+    if reset is not None:
+        _reset_password(Path(options.directory), reset)
+        return
     clusters = [_make_cluster(text) for text in others] or [
         _open_cluster(_ONLY, make_options(nameservers), name_cluster())
     ]
@@ -176,6 +186,12 @@ def tell_password(server: Console) -> None:
         say(f"log in to the console as admin with this password, once: {server.first_password}")
 
 
+def _reset_password(directory: Path, user: str) -> None:
+    from eruca._console.identity.resetting import renew_password
+
+    say(f"log in as {user} with this password, once: {asyncio.run(renew_password(directory, user))}")
+
+
 def _build(
     options: ConsoleOptions,
     clusters: Sequence[Cluster],
@@ -193,13 +209,14 @@ def _build(
     meanings = [
         OptionMeaning(
             key=facts.key,
-            doc=facts.no_effect or facts.info.doc,
+            doc=facts.info.doc,
             default=facts.default,
             unit=facts.info.unit,
             values=facts.values,
             mutable=facts.info.mutable,
         )
         for facts in options_of(Role.BROKER).values()
+        if not facts.no_effect
     ]
     return Console(options, clusters, meanings, identity=identity, tls=tls, watching=watching, list_undo=list_undo)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import platform
 import sys
 from typing import Any
 
@@ -124,12 +125,24 @@ class _EchoHandler(logging.Handler):
         say(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
+def _show_version(ctx: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+    """Print the version, and whether the inner loops are compiled, which decides how fast a broker is."""
+    if is_asked and not ctx.resilient_parsing:
+        from eruca._wire.kernel import reading
+
+        kernels = {True: "compiled", False: "plain"}[reading.compiled]
+        click.echo(f"eruca, version {__version__} (Python {platform.python_version()}, {kernels})")
+        ctx.exit()
+
+
 @click.group(
     cls=MainGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog='Tab completion: eval "$(_ERUCA_COMPLETE=bash_source eruca)" (or zsh_source, fish_source).',
 )
-@click.version_option(__version__, prog_name="eruca")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 @click.option("-v", "--verbose", count=True, help="Log more to stderr; twice for everything.")
 @click.pass_context
 def main(ctx: click.Context, verbose: int) -> None:

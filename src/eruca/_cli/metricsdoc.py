@@ -28,7 +28,7 @@ _INTRO = """\
 # Metrics
 
 The metrics at `/metrics` of brokers, name servers and filter servers. [Operations](guide/operations.md) explains how to
-collect them, and which dashboards and alerts there are. This page is generated from the code (`make docs`); a test
+collect them, and which dashboards and alerts there are. This page is generated from the code (`make generate`); a test
 fails when it is out of date.
 
 A counter starts at 0 when the server starts, unless its description says that it counts what was *ever* stored. The

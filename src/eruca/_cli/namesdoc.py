@@ -16,7 +16,7 @@ _INTRO = """\
 # Public names
 
 Every name you may import from Eruca, with one line each. Modules whose names start with an underscore are private and
-may change at any time. This page is generated from the code (`make docs`); a test fails when it is out of date.
+may change at any time. This page is generated from the code (`make generate`); a test fails when it is out of date.
 """
 _HEAD = "| name | what it is |\n| --- | --- |\n"
 _FIXTURES = """\

@@ -185,11 +185,14 @@ def _explain(settings: Settings) -> list[str]:
 
 
 def build_broker_options(settings: Settings) -> BrokerOptions:
-    """Return the broker's options, checked as Java does: the id of a role, the form of an address."""
+    """Return the broker's options, checked as Java does: the id of a role, the form of an address.
+
+    Members that elect their master keep their ids: each is told what kind of master it would be.
+    """
     options = settings.build(BrokerOptions)
     if options.role is BrokerRole.SLAVE and options.broker_id <= 0:
         raise ConfigError("brokerRole=SLAVE needs a brokerId above 0", hint="set brokerId=1")
-    if options.role is not BrokerRole.SLAVE and options.broker_id != 0:
+    if options.role is not BrokerRole.SLAVE and options.broker_id != 0 and not options.failover:
         settings.notes.append(f"brokerId={options.broker_id} becomes 0: brokerRole={options.role.value} is a master")
         options = replace(options, broker_id=0)
     check_addresses("namesrvAddr", options.nameservers)

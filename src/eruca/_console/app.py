@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from eruca._console.messages.schemas import load_decoder
 from eruca._console.options import ConsoleOptions
 from eruca._console.pages.live import Streams
 from eruca._console.pages.page import Frame
+from eruca._console.pages.rendering import load_files
 from eruca._console.pages.routing import Route
 from eruca._console.pages.static import serve_static
 from eruca._console.pages.visit import Parts, make_url
@@ -104,6 +106,7 @@ class Console:
 
     async def start(self) -> None:
         """Open the file, start the admins and listen. Raises ConnectFailed if the port is taken."""
+        await asyncio.to_thread(load_files)
         await self.parts.state.open()
         self.first_password = await self.identity.start()
         await self.parts.clusters.start()

@@ -1,19 +1,26 @@
-"""Finding the name servers: from an option, the environment, or an HTTP address server."""
+"""Finding servers: the name servers (an option, the environment, an HTTP address server), and the IP of a host name."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import re
+import socket
 
-from eruca.errors import ConfigError
+from eruca._ground.backoff import Backoff
+from eruca._wire.host import pack_ip
+from eruca.errors import ConfigError, WireError
 
 log = logging.getLogger(__name__)
 
 _ADDRESS_SERVER_SECONDS = 3.0
 _ADDRESS_SERVER_BYTES_MAX = 64 * 1024
 _ADDRESS_SERVER_INTERVAL_S = 120.0
+# How long a host name may take to get an address.
+NAME_S = 30.0
+_NAME_PAUSES = Backoff(0.2, 2.0)
 _ADDRESS = re.compile(r"\S+:\d{1,5}")
 
 
@@ -25,6 +32,35 @@ def is_address(text: str) -> bool:
 def split_addresses(text: str) -> list[str]:
     """Split a list of addresses separated by `;` or `,`."""
     return [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
+
+
+async def find_ip(host: str, patience_s: float = NAME_S) -> str:
+    """Return the IP address of a host name; an address as it is.
+
+    Where names are made with the machine (Kubernetes, Compose), a name may be known a few seconds after the start.
+    """
+    try:
+        pack_ip(host)
+    except WireError:
+        pass
+    else:
+        return host
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
+    for tries in itertools.count(1):
+        try:
+            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            if loop.time() >= deadline:
+                raise ConfigError(
+                    f"the name {host} has no address: {error}",
+                    hint="set brokerIP1 to an IP address, or to a name that this machine and the clients can resolve",
+                ) from error
+            await asyncio.sleep(_NAME_PAUSES.after(tries))
+        else:
+            # As Java does: the IPv4 address, if there is one.
+            return str(min(found, key=lambda each: each[0] is not socket.AF_INET)[4][0])
+    raise AssertionError("the loop ends with a result or an error")
 
 
 def check_addresses(key: str, text: str) -> None:

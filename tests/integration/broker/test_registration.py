@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from eruca import Consumer, Producer
 from eruca._broker.administering import topics as admintopics
 from eruca._nameserver.app import NameServer
 from eruca._nameserver.options import NameServerOptions
@@ -441,3 +442,18 @@ async def test_too_many_operators_at_once_are_told_to_come_later(
     may_save.set()
     await asyncio.gather(*waiting)
     await peer.expect(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+
+async def test_a_broker_may_announce_a_host_name(make_names: MakeNames, make_broker: MakeBroker) -> None:
+    """Clients and routes have the name, and records its address."""
+    names = await make_names()
+    broker = await make_broker(nameservers=names.address, host="localhost", bind="127.0.0.1")
+    address = f"localhost:{broker.options.port}"
+    assert brokers_of(names) == {broker.options.name: {0: address}}
+    async with Producer(names.address, group="sender") as producer:
+        await producer.send("Named", b"one melon")
+    async with Consumer(names.address, group="taker", subscribe="Named", start="earliest") as consumer:
+        async for message in consumer:
+            assert message.store_host == f"127.0.0.1:{broker.options.port}"
+            await message.ack()
+            break

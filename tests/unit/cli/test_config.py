@@ -100,7 +100,7 @@ def test_list_names_every_option_with_an_effect() -> None:
 
 def test_the_committed_page_is_current() -> None:
     committed = (REPOSITORY / "docs" / "CONFIG.md").read_text(encoding="utf-8")
-    assert committed == write_page(), "run `make docs`"
+    assert committed == write_page(), "run `make generate`"
 
 
 def test_the_page_has_every_key() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -202,7 +203,9 @@ def test_help_teaches_by_example(command: str) -> None:
 def test_main_help_and_version() -> None:
     assert "Start here:" in run("--help").stdout
     assert list(COMMANDS) == main.list_commands(main.make_context("eruca", ["--help"], resilient_parsing=True))
-    assert run("--version").stdout == f"eruca, version {__version__}\n"
+    assert re.fullmatch(
+        rf"eruca, version {re.escape(__version__)} \(Python 3\.\d+\.\d+, (compiled|plain)\)\n", run("--version").stdout
+    )
     assert "stat" in run("store", "-h").stdout
 
 

@@ -41,9 +41,15 @@ class Users:
         self._hashing = hashing
 
     async def make_first(self) -> str | None:
-        """Make the first administrator if there is no user; returns the one-time password."""
-        if await self._state.read("SELECT 1 FROM users LIMIT 1"):
-            return None
+        """Make the first administrator if there is no user; returns the one-time password.
+
+        As long as nobody has used it, each start makes another: the first one may have been lost.
+        """
+        rows = await self._state.read(f"SELECT {_COLUMNS} FROM users LIMIT 2")
+        if rows:
+            found = read_account(rows[0])
+            is_unused = found.user.name == FIRST_USER and found.user.must_change and found.seen_at is None
+            return await self.renew(FIRST_USER) if is_unused and len(rows) == 1 else None
         password = make_one_time_password()
         hashed = await self._hashing.hash(password)
         first = User(FIRST_USER, Role.ADMIN, must_change=True)

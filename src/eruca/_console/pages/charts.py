@@ -75,7 +75,7 @@ def draw_line(
             ]
         path = " ".join(line for line, _, _ in lines)
         parts.append(Markup('<path class="line s{}" d="{}"><title>{}</title></path>').format(number, path, each.name))
-    clocks = [_show_clock(x, right - left) for x in (left, (left + right) / 2, right)] if points else []
+    clocks = [_show_clock(x, right - left) for x in (left, (left + right) / 2, right)] if right > left else []
     marks = Markup("").join(Markup("<li>{}</li>").format(clock) for clock in clocks)
     parts.append(Markup('</svg><ul class="x" aria-hidden="true">{}</ul></figure>').format(marks))
     return Markup("").join(parts)

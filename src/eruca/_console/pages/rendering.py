@@ -9,11 +9,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from eruca._console.identity.rights import Need
 from eruca._console.pages import charts, times
 from eruca._console.pages.icons import draw_icon
-from eruca._console.pages.static import find_static
-from eruca._console.pages.texts import LANGUAGES, Texts
+from eruca._console.pages.static import find_static, load_static
+from eruca._console.pages.texts import LANGUAGES, Texts, texts_of
 from eruca._console.pages.visit import Visit, make_url
 
 
@@ -42,7 +41,6 @@ def make_environment() -> Environment:
         icon=draw_icon,
         static=find_static,
         make_url=make_url,
-        need=Need,
         languages=LANGUAGES,
         meter=charts.draw_meter,
         spark=charts.draw_spark,
@@ -52,6 +50,16 @@ def make_environment() -> Environment:
         is_markup=lambda value: isinstance(value, Markup),
     )
     return environment
+
+
+def load_files() -> None:
+    """Read templates, texts and static files, so that no request waits for the disk. Blocks."""
+    environment = make_environment()
+    for name in environment.list_templates():
+        environment.get_template(name)
+    for language in LANGUAGES:
+        texts_of(language)
+    load_static()
 
 
 def render(visit: Visit, template: str, context: dict[str, Any]) -> str:

@@ -34,8 +34,8 @@ Row = TypeVar("Row")
 PAGE_ROWS = 100
 EXPORT_ROWS_MAX = 50_000
 _WORD_CHARS_MAX = 200
-# A spreadsheet would run these as formulas.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# A spreadsheet would run these as formulas; some read the wide forms of East Asia as the same characters.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 @dataclass(frozen=True, slots=True)

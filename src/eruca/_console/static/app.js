@@ -195,7 +195,11 @@ function refreshStreams() {
 }
 
 document.addEventListener("visibilitychange", refreshStreams);
-document.addEventListener("htmx:afterSettle", () => { refreshStreams(); refreshTimes(); });
+document.addEventListener("htmx:afterSettle", (event) => {
+  event.target.removeAttribute("aria-busy");
+  refreshStreams();
+  refreshTimes();
+});
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-pause]");
   if (!button) return;

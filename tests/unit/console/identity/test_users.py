@@ -33,10 +33,20 @@ async def start(identity: Identity) -> str:
 
 
 async def test_the_first_start_makes_an_administrator_and_later_ones_do_not(identity: Identity) -> None:
+    lost = await start(identity)
+    # Nobody has used it: it may never have been seen.
     password = await start(identity)
+    assert await identity.users.log_in("admin", lost) is None
+    await identity.entrance.log_in("admin", password, HERE)
     assert await identity.start() is None
     user = await identity.users.log_in("admin", password)
     assert user == User("admin", Role.ADMIN, must_change=True)
+
+
+async def test_a_first_user_with_others_is_left_alone(identity: Identity) -> None:
+    await start(identity)
+    await identity.users.create("ann", Role.VIEWER, ())
+    assert await identity.start() is None
 
 
 async def test_a_password_is_nowhere_in_the_file(identity: Identity, state: State, tmp_path: Path) -> None:
