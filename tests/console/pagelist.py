@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eruca._console.pages.visit import make_url
-from tests.console.scenery import DOUBT, FAILING, KEY, SLOW, Scenery
+from tests.console.scenery import ABSENT, DOUBT, FAILING, KEY, SLOW, Scenery
 
 
 def list_pages(scenery: Scenery, cluster: str) -> dict[str, str]:
@@ -33,6 +33,10 @@ def list_pages(scenery: Scenery, cluster: str) -> dict[str, str]:
         "topic-delete": at("topics", "shop-orders", "delete"),
         "groups": at("groups"),
         "group": at("groups", SLOW),
+        "group-set": at("groups", ABSENT, "set", topic="shop-orders", broker="broker-a", queue=1),
+        "group-reset": at("groups", ABSENT, "reset"),
+        "group-clone": at("groups", ABSENT, "clone"),
+        "group-delete": at("groups", ABSENT, "delete"),
         "messages": at("messages", topic="shop-orders"),
         "messages-key": at("messages", topic="shop-orders", mode="key", name=KEY),
         "message": at(*scenery.message_path),
@@ -46,6 +50,8 @@ def list_pages(scenery: Scenery, cluster: str) -> dict[str, str]:
         "transactions": at("transactions"),
         "transaction": at("transactions", "shop-payments", DOUBT),
         "alarms": at("alarms"),
+        "alarm-rules": at("alarms", "rules"),
+        "alarm-channels": at("alarms", "channels"),
         "alarm-rule": at("alarms", "new", "rule"),
         "alarm-channel": at("alarms", "new", "channel"),
         "doctor": at("doctor"),

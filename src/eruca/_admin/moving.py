@@ -83,6 +83,26 @@ def conclude(group: str, moves: Iterable[Move], now: datetime) -> Moved:
     return Moved(group=group, moves=moves, undo=undo)
 
 
+def is_same_move(before: Moved, now: Moved, *, to_end: bool = False) -> bool:
+    """Return whether a move is still what was planned.
+
+    The group may have consumed in the meantime, and if it moves to the end, this may be a later one. But it must not
+    have been moved back, and its queues must be the same.
+    """
+    if len(before.moves) != len(now.moves):
+        return False
+    for old, new in zip(before.moves, now.moves, strict=True):
+        places = [(move.topic, move.broker, move.queue, move.outcome, move.reason) for move in (old, new)]
+        has_same_target = old.after == new.after or (to_end and (new.after or 0) >= (old.after or 0))
+        if places[0] != places[1] or not has_same_target or _is_back(old.before, new.before):
+            return False
+    return True
+
+
+def _is_back(before: int | None, now: int | None) -> bool:
+    return (before is None) != (now is None) if before is None or now is None else now < before
+
+
 def split_by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     """Return queues by the name of their broker."""
     found: dict[str, list[MessageQueue]] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from eruca._admin.admin import Admin
 from eruca._admin.deadletters import Resent, Wanted
-from eruca._admin.moving import Move, Moved
+from eruca._admin.moving import Move, Moved, is_same_move
 from eruca._admin.plans import Comparison, Deed, Plan, PlanRefused, Plans
 from eruca._admin.results import Change, Changed
 from eruca._ground.times import read_moment
@@ -230,23 +230,3 @@ def count_outcomes(result: Any) -> dict[str, int]:
     for row in rows:
         counts[row.outcome] = counts.get(row.outcome, 0) + 1
     return counts
-
-
-def is_same_move(before: Moved, now: Moved, *, to_end: bool = False) -> bool:
-    """Return whether a move is still what was planned.
-
-    The group may have consumed in the meantime, and if it moves to the end, this may be a later one. But it must not
-    have been moved back, and its queues must be the same.
-    """
-    if len(before.moves) != len(now.moves):
-        return False
-    for old, new in zip(before.moves, now.moves, strict=True):
-        places = [(move.topic, move.broker, move.queue, move.outcome, move.reason) for move in (old, new)]
-        has_same_target = old.after == new.after or (to_end and (new.after or 0) >= (old.after or 0))
-        if places[0] != places[1] or not has_same_target or _is_back(old.before, new.before):
-            return False
-    return True
-
-
-def _is_back(before: int | None, now: int | None) -> bool:
-    return (before is None) != (now is None) if before is None or now is None else now < before

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from eruca._admin.moving import Moved
+from eruca._admin.moving import Moved, is_same_move
 from eruca._console.identity.rights import Need
 from eruca._console.pages.forms import Field, FormRefused, change, read_fields
 from eruca._console.pages.routing import Route
@@ -75,6 +75,7 @@ async def set_offset(visit: Visit) -> Shown:
         words=["offset", "set", group, topic, f"{broker}:{queue}={offset}"],
         deed=deed,
         then=visit.url("groups", group),
+        is_same=is_same_move,
     )
 
 
@@ -139,6 +140,7 @@ async def reset(visit: Visit) -> Shown:
         words=["offset", "reset", group, topic, f"--to={text}", *([] if force else ["--only-back"])],
         deed=deed,
         then=visit.url("groups", group),
+        is_same=lambda before, now: is_same_move(before, now, to_end=to == "latest"),
     )
 
 
@@ -166,6 +168,7 @@ async def skip(visit: Visit) -> Shown:
         words=["offset", "skip", group, topic],
         deed=deed,
         then=visit.url("groups", group),
+        is_same=lambda before, now: is_same_move(before, now, to_end=True),
     )
 
 
@@ -187,6 +190,7 @@ async def clone(visit: Visit) -> Shown:
         words=["offset", "clone", group, target, *(["--topic", topic] if topic else [])],
         deed=deed,
         then=visit.url("groups", group),
+        is_same=is_same_move,
     )
 
 
@@ -207,7 +211,9 @@ async def delete(visit: Visit) -> Shown:
         words=["group", "delete", group, *(["--keep-offsets"] if keep else [])],
         deed=deed,
         then=visit.url("groups"),
+        back=visit.url("groups", group),
         is_dangerous=True,
+        is_same=lambda before, now: before.changes == now.changes,
     )
 
 

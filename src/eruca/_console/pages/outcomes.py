@@ -38,9 +38,13 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> str:
-        """The worst outcome of all parts: failed, done, planned or unchanged."""
+        """The worst outcome of all parts: failed, planned, done or unchanged."""
         found = {row.outcome for row in self.rows}
-        return next((name for name in ("failed", "planned", "done") if name in found), "unchanged")
+        for name in ("failed", "planned"):
+            if name in found:
+                return name
+        # A move has been told to members, or written; whatever is not known has changed something.
+        return "done" if found - {"unchanged"} else "unchanged"
 
     @property
     def counts(self) -> dict[str, int]:

@@ -9,7 +9,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from eruca._console.identity.rights import Need
 from eruca._console.pages import charts, times
 from eruca._console.pages.icons import draw_icon
 from eruca._console.pages.static import find_static, load_static
@@ -42,7 +41,6 @@ def make_environment() -> Environment:
         icon=draw_icon,
         static=find_static,
         make_url=make_url,
-        need=Need,
         languages=LANGUAGES,
         meter=charts.draw_meter,
         spark=charts.draw_spark,
