@@ -120,7 +120,8 @@ def _start_java(directory: Path) -> Iterator[_Side]:
 
 @contextmanager
 def _start_eruca(directory: Path, name: str = "eruca", python: Path | None = None) -> Iterator[_Side]:
-    ports = ["--nameserver-port", "0", "--listen-port", str(find_ports(-2, 1))]
+    # The peer has no console beside it.
+    ports = ["--nameserver-port", "0", "--listen-port", str(find_ports(-2, 1)), "--console-listen-port", "-1"]
     settings = ["--data", str(directory / name), *ports, "--option", "mappedFileSizeCommitLog=268435456"]
     with start_eruca("up", *settings, python=python) as (pid, line):
         yield _Side(name, json.loads(line)["nameserver"], pid)

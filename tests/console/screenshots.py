@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import httpx
 from PIL import Image
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from tests.console.browsing import CHROMIUM_FLAGS, ConsoleProcess, choose_first_password
+from tests.console.browsing import ADMIN, CHROMIUM_FLAGS, PASSWORD, ConsoleProcess, choose_first_password, log_in
 from tests.console.pagelist import list_pages
 from tests.console.scenery import build_scenery
 from tests.interop.brokers import ErucaCluster
+from tests.patience import PATIENCE_S
 
 #: Theme, language and width of each picture.
 LOOKS: Final = (("light", "en", 1440), ("dark", "en", 1440), ("light", "zh", 1440), ("dark", "zh", 390))
@@ -42,6 +44,7 @@ def main(folder: Path, wanted: Sequence[str]) -> None:
 async def _take_all(nameserver: str, console: ConsoleProcess, folder: Path, wanted: Sequence[str]) -> None:
     state = await asyncio.to_thread(choose_first_password, console)
     async with build_scenery(nameserver) as scenery, async_playwright() as playwright:
+        await asyncio.to_thread(_make_changes, console)
         browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(CHROMIUM_FLAGS))
         await _take_log_in(browser, console, folder, wanted)
         for theme, language, width in LOOKS:
@@ -58,6 +61,22 @@ async def _take_all(nameserver: str, console: ConsoleProcess, folder: Path, want
                     await _save(page, folder / f"{name}-{theme}-{language}-{width}.png")
             await context.close()
         await browser.close()
+
+
+def _make_changes(console: ConsoleProcess) -> None:
+    """Make some changes with the API, so that the audit log has rows, and a rule whose alarm fires."""
+    with httpx.Client(base_url=console.address, timeout=PATIENCE_S) as client:
+        log_in(client, ADMIN, PASSWORD)
+        head = {"X-CSRF-Token": client.get("/api/session").json()["csrf"]}
+        rule = {"name": "reporting is late", "kind": "lag", "threshold": 100, "duration": 0, "enabled": True}
+        for path, fields in (
+            ("new/topic", {"topic": "shop-coupons", "queues": 4, "permission": "RW"}),
+            ("topics/shop-refunds/change", {"write_queues": 6, "read_queues": 6, "permission": "RW"}),
+            ("brokers/broker-a/config", {"key": "fileReservedTime", "value": "96"}),
+            ("alarms/new/rule", rule),
+        ):
+            answer = client.post(f"/api/c/{_CLUSTER}/{path}", json=fields, headers=head)
+            assert answer.status_code < 400, f"{path}: {answer.text}"
 
 
 async def _take_log_in(browser: Browser, console: ConsoleProcess, folder: Path, wanted: Sequence[str]) -> None:

@@ -80,6 +80,7 @@ def keep_sending(nameserver: str) -> Iterator[list[float]]:
         thread.join()
 
 
+@pytest.mark.whole
 def test_each_page_answers_within_a_second(crowded: ErucaCluster, tmp_path_factory: pytest.TempPathFactory) -> None:
     home = tmp_path_factory.mktemp("crowded-page")
     with ConsoleProcess(home, {"crowd": crowded.name_server}) as console:

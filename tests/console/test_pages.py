@@ -20,7 +20,11 @@ from tests.patience import PATIENCE_S
 
 # What axe finds that users of screen readers or keyboards cannot do without.
 _SERIOUS = ("serious", "critical")
-_LOOKS = (("light", "en", 1440), ("dark", "zh", 1280), ("dark", "en", 390))
+_LOOKS = (
+    ("light", "en", 1440),
+    pytest.param("dark", "zh", 1280, marks=pytest.mark.whole),
+    pytest.param("dark", "en", 390, marks=pytest.mark.whole),
+)
 # Pages that are errors on purpose.
 _REFUSED = {"error": "404"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from eruca._ground.limits import UNSENT_BYTES_MAX, UNSENT_BYTES_PAUSE
 from eruca._net.answers import LongAnswer
@@ -49,11 +49,39 @@ class Connection(Protocol):
         """Close the connection at once."""
 
 
+class _Gone:
+    """A connection that was closed. What refers to a connection would wait with it for the garbage collector."""
+
+    is_open = False
+    last_active = 0.0
+
+    def on_unsent(self, size: int) -> None:
+        """Nothing waits any more."""
+
+    def on_full(self) -> None:
+        """Nothing is full any more."""
+
+    def on_room(self) -> None:
+        """Nothing has to wait any more."""
+
+    def on_unread(self, size: int) -> None:
+        """Nobody reads any more."""
+
+    def complain(self, reason: str) -> None:
+        """Nothing is reported any more."""
+
+    def abort(self) -> None:
+        """It is closed already."""
+
+
+_GONE: Final = _Gone()
+
+
 class Outbox:
     """The outgoing frames of one connection."""
 
     def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        self._connection = connection
+        self._connection: Connection = connection
         self._loop = loop
         self._turns = find_turns(loop)
         self._transport: asyncio.Transport | None = None
@@ -226,6 +254,7 @@ class Outbox:
     def clear(self) -> None:
         """Drop what is left: the connection was closed."""
         self._transport = None
+        self._connection = _GONE
         self.frames.clear()
         self._long.clear()
         self._on_writable.clear()

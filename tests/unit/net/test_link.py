@@ -369,14 +369,19 @@ async def test_answers_are_held_until_they_are_done() -> None:
     assert not link._tasks
 
 
-async def test_a_closed_connection_keeps_no_transport() -> None:
-    """That of TLS has buffers, which must not wait for the garbage collector."""
-    link, transport, _ = make_link()
-    watched = weakref.ref(transport)
+async def test_a_closed_connection_is_freed_at_once() -> None:
+    """It may have been one of thousands, with buffers of TLS, which must not wait for the garbage collector."""
+    link, transport, _ = make_link(HANDLERS)
+    link.data_received(join(requests(3)))
+    watched = weakref.ref(transport), weakref.ref(link)
     gc.disable()
     try:
         link.connection_lost(None)
         del transport
-        assert watched() is None
+        assert watched[0]() is None
+        link.outbox.send(b"too late")
+        link.outbox.flush()
+        del link
+        assert watched[1]() is None
     finally:
         gc.enable()
