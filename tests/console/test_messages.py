@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Page, StorageState, expect
 
 import eruca.sync
 from eruca.admin import Admin, StoredMessage
@@ -145,7 +145,12 @@ def test_what_others_wrote_is_shown_as_text(visitor: Visitor, admin: eruca.sync.
     """A dialog, an image that fails or a script that the policy refuses would be a complaint of the browser."""
     alerts: list[str] = []
     page = visitor.page
-    page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+
+    def note(dialog: Dialog) -> None:
+        alerts.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", note)
     for body in (SCRIPT, json.dumps({"a": SCRIPT, IMAGE: IMAGE})):
         send(admin, topic, body, tags=IMAGE, keys=[SCRIPT], properties={IMAGE: SCRIPT})
     visitor.go("messages", topic=topic)
@@ -363,7 +368,7 @@ def test_a_transaction_is_decided(visitor: Visitor, admin: eruca.sync.Admin, clu
 # -- the look ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_pages_are_in_chinese_and_fit_a_phone(open_visitor: Open, admin_state: object, topic: str) -> None:
+def test_the_pages_are_in_chinese_and_fit_a_phone(open_visitor: Open, admin_state: StorageState, topic: str) -> None:
     visitor = open_visitor(storage_state=admin_state, locale="zh-CN", viewport={"width": 390, "height": 844})
     for parts, heading in (
         (("messages",), "消息"),
