@@ -6,9 +6,11 @@ Used for screenshots and for the checks of accessibility.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import math
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
 from eruca import ClientOptions, Consumer, Message, Offsets, Producer, Rebalance, Receipt
@@ -28,6 +30,7 @@ TOPICS: Final = {
 }
 #: Groups by what becomes of them.
 KEEPS_UP, SLOW, ABSENT, FAILING = "billing", "analytics", "reporting", "payments-worker"
+LATE: Final = "fraud-check"
 KEY: Final = "order-1007"
 DOUBT: Final = "7F00000100002A9F0000000000000001"
 _QUICK: Final = ClientOptions(route_interval=0.5)
@@ -87,7 +90,31 @@ async def _send(producer: Producer, numbers: range) -> Mapping[str, Receipt]:
 
 
 @asynccontextmanager
-async def _member(nameserver: str, group: str, topic: str, *, stops: bool = False) -> AsyncIterator[None]:
+async def keep_busy(nameserver: str) -> AsyncIterator[None]:
+    """Send orders in the block, now more and now fewer; a group of its own takes half of them, and falls behind."""
+
+    async def send_on(producer: Producer) -> None:
+        for number in itertools.count(_ORDERS):
+            await _send(producer, range(number, number + 1))
+            # The pause between two orders is what this is about: there is nothing to wait for.
+            await asyncio.sleep(0.06 + 0.03 * math.sin(number / 60))
+
+    async with (
+        Producer(nameserver, group="shop", options=_QUICK) as producer,
+        _member(nameserver, LATE, "shop-orders", pause_s=2.5),
+    ):
+        sending = asyncio.create_task(send_on(producer))
+        try:
+            yield
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _member(
+    nameserver: str, group: str, topic: str, *, stops: bool = False, pause_s: float = 0
+) -> AsyncIterator[None]:
     """Run a member of a group. One that `stops` keeps the first messages it gets for ever."""
     consumer = Consumer(
         nameserver,
@@ -101,8 +128,9 @@ async def _member(nameserver: str, group: str, topic: str, *, stops: bool = Fals
 
     @consumer.handler(topic)
     async def take(message: Message) -> None:
-        if stops:
-            await never.wait()
+        if stops or pause_s:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(never.wait(), pause_s or None)
 
     async with consumer:
         yield
