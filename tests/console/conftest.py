@@ -14,6 +14,7 @@ import eruca.sync
 pytest.register_assert_rewrite("tests.console.browsing")
 
 from tests.console.browsing import ConsoleProcess, Visitor, choose_first_password, launch  # noqa: E402
+from tests.console.scenery import allow_here  # noqa: E402
 from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402
 from tests.interop.javapeer import prepare_peer  # noqa: E402
 from tests.needs import starts  # noqa: E402
@@ -26,7 +27,11 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """A running system; every test that wants one runs once with each."""
     home = tmp_path_factory.mktemp(f"{request.param}-console")
     java = {**SETTINGS, **PATIENCE}
-    with ErucaCluster(home, SETTINGS) if request.param == "eruca" else JavaCluster(prepare_peer(), home, java) as it:
+    with (
+        ErucaCluster(home, allow_here(home))
+        if request.param == "eruca"
+        else JavaCluster(prepare_peer(), home, java) as it
+    ):
         yield it
 
 

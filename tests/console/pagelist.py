@@ -1,17 +1,45 @@
-"""The address of every page by a name, for checks and pictures of all of them."""
+"""The address of every page by a name, for checks and pictures of all of them.
+
+tests/unit/console/test_pagelist.py compares it with the routes of the console, so no page is forgotten.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
+from playwright.sync_api import Page, expect
+
 from eruca._console.pages.visit import make_url
-from tests.console.scenery import ABSENT, DOUBT, FAILING, KEY, SLOW, Scenery
+from tests.console.scenery import ABSENT, ACCOUNT, DOUBT, FAILING, KEY, SLOW, USER, Scenery
+
+LOG_IN: Final = "/login"
+#: Pages that appear when the form at their address is sent, and those that appear when the preview is confirmed too.
+SENT: Final = frozenset({"topic-change-preview", "group-set-preview", "group-reset-preview", "group-delete-preview"})
+CONFIRMED: Final = frozenset({"group-set-done"})
+
+
+def open_page(page: Page, name: str, url: str) -> int:
+    """Open a page of the list, and wait until all of it is there; returns the status of the answer."""
+    answer = page.goto(url)
+    assert answer is not None
+    if name in SENT | CONFIRMED:
+        page.locator("main form.form button[type=submit]").click()
+        expect(page.locator("form.confirm")).to_have_count(1)
+    if name in CONFIRMED:
+        page.locator("form.confirm button[type=submit]").click()
+        expect(page.locator("form.confirm")).to_have_count(0)
+    expect(page.locator(".htmx-request")).to_have_count(0)
+    return answer.status
 
 
 def list_pages(scenery: Scenery, cluster: str) -> dict[str, str]:
-    """Return the path of each page that one user sees after the other; all are read with GET."""
+    """Return the path of each page that one user sees after the other."""
 
     def at(*parts: str, **query: object) -> str:
         return make_url("c", cluster, *parts, **query)
 
+    place = {"topic": "shop-orders", "broker": "broker-a", "queue": 1}
+    client = scenery.client
     return {
         "overview": at(),
         "brokers": at("brokers"),
@@ -30,13 +58,20 @@ def list_pages(scenery: Scenery, cluster: str) -> dict[str, str]:
         "topic-settings": at("topics", "shop-orders", tab="settings"),
         "topic-create": at("new", "topic"),
         "topic-change": at("topics", "shop-orders", "change"),
+        "topic-change-preview": at("topics", "shop-orders", "change", write_queues=16, read_queues=16),
         "topic-delete": at("topics", "shop-orders", "delete"),
         "groups": at("groups"),
         "group": at("groups", SLOW),
-        "group-set": at("groups", ABSENT, "set", topic="shop-orders", broker="broker-a", queue=1),
+        "group-client": at("groups", SLOW, "client", id=client, stack=1),
+        "group-set": at("groups", ABSENT, "set", **place),
+        "group-set-preview": at("groups", ABSENT, "set", **place, way="begin"),
+        "group-set-done": at("groups", ABSENT, "set", **place, way="by", amount=1),
         "group-reset": at("groups", ABSENT, "reset"),
+        "group-reset-preview": at("groups", ABSENT, "reset"),
+        "group-skip": at("groups", ABSENT, "skip"),
         "group-clone": at("groups", ABSENT, "clone"),
         "group-delete": at("groups", ABSENT, "delete"),
+        "group-delete-preview": at("groups", ABSENT, "delete"),
         "messages": at("messages", topic="shop-orders"),
         "messages-key": at("messages", topic="shop-orders", mode="key", name=KEY),
         "message": at(*scenery.message_path),
@@ -51,14 +86,20 @@ def list_pages(scenery: Scenery, cluster: str) -> dict[str, str]:
         "transaction": at("transactions", "shop-payments", DOUBT),
         "alarms": at("alarms"),
         "alarm-rules": at("alarms", "rules"),
+        "alarm-rule": at("alarms", "rules", scenery.rule),
+        "alarm-rule-create": at("alarms", "new", "rule"),
         "alarm-channels": at("alarms", "channels"),
-        "alarm-rule": at("alarms", "new", "rule"),
-        "alarm-channel": at("alarms", "new", "channel"),
+        "alarm-channel-create": at("alarms", "new", "channel"),
         "doctor": at("doctor"),
         "accounts": at("accounts"),
+        "account": at("accounts", ACCOUNT),
+        "account-create": at("new", "account"),
+        "account-addresses": at("new", "addresses"),
         "users": "/users",
+        "user": make_url("users", USER),
         "user-create": "/users/new",
         "masks": "/masks",
+        "mask-create": "/masks/new",
         "audit": "/audit",
         "profile": "/profile",
         "password": "/password",

@@ -5,103 +5,95 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import httpx
 from PIL import Image
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.console.browsing import ADMIN, CHROMIUM_FLAGS, PASSWORD, ConsoleProcess, choose_first_password, log_in
-from tests.console.pagelist import list_pages
-from tests.console.scenery import build_scenery
+from tests.console.browsing import ConsoleProcess, choose_first_password, launch
+from tests.console.pagelist import LOG_IN, list_pages, open_page
+from tests.console.scenery import allow_here, keep_scenery
 from tests.interop.brokers import ErucaCluster
-from tests.patience import PATIENCE_S
 
 #: Theme, language and width of each picture.
-LOOKS: Final = (("light", "en", 1440), ("dark", "en", 1440), ("light", "zh", 1440), ("dark", "zh", 390))
+LOOKS: Final = tuple(product(("light", "dark"), ("en", "zh"), (1440, 390)))
 _CLUSTER: Final = "production"
+# What a broker shows of itself has the same path in each run.
+_HOME: Final = "eruca-screenshots"
 _HEIGHT: Final = 900
 _HEIGHT_MAX: Final = 1600
-_COLOURS: Final = 128
-# What a page loads after it is there: the first events of what is live.
-_SETTLED_MS: Final = 2500
+_PHONE: Final = 500
+_COLOURS: Final = 32
+# For this long the console watches the cluster before the first picture, so that charts have something to show.
+_WATCHED_S: Final = 90
+# After a page is there: what is drawn by scripts, and a few events of what is live.
+_DRAWN_MS: Final = 100
+_LIVE_MS: Final = 4000
 
 
 def main(folder: Path, wanted: Sequence[str]) -> None:
     """Start a cluster and a console, and write the pictures of all pages, or of some."""
-    with tempfile.TemporaryDirectory() as home, ErucaCluster(Path(home) / "cluster") as cluster:
-        options = {"consoleWatchInterval": 500}
-        with ConsoleProcess(Path(home) / "page", {_CLUSTER: cluster.name_server}, options) as console:
-            asyncio.run(_take_all(cluster.name_server, console, folder, wanted))
+    home = Path(tempfile.gettempdir()) / _HOME
+    with tempfile.TemporaryDirectory() as page, ErucaCluster(home, allow_here(home)) as cluster:
+        options = {"consoleWatchInterval": 1000}
+        with ConsoleProcess(Path(page), {_CLUSTER: cluster.name_server}, options) as console:
+            _take_all(cluster.name_server, console, folder, wanted)
 
 
-async def _take_all(nameserver: str, console: ConsoleProcess, folder: Path, wanted: Sequence[str]) -> None:
-    state = await asyncio.to_thread(choose_first_password, console)
-    async with build_scenery(nameserver) as scenery, async_playwright() as playwright:
-        await asyncio.to_thread(_make_changes, console)
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(CHROMIUM_FLAGS))
-        await _take_log_in(browser, console, folder, wanted)
-        for theme, language, width in LOOKS:
-            context = await browser.new_context(
-                storage_state=state,
-                color_scheme="dark" if theme == "dark" else "light",
-                locale=language,
-                viewport={"width": width, "height": _HEIGHT},
-            )
-            page = await context.new_page()
-            for name, path in list_pages(scenery, _CLUSTER).items():
-                if not wanted or name in wanted:
-                    await page.goto(console.address + path)
-                    await _save(page, folder / f"{name}-{theme}-{language}-{width}.png")
-            await context.close()
-        await browser.close()
+def _take_all(nameserver: str, console: ConsoleProcess, folder: Path, wanted: Collection[str]) -> None:
+    state = choose_first_password(console)
+    folder.mkdir(parents=True, exist_ok=True)
+    with keep_scenery(nameserver, console, _CLUSTER, busy=True) as scenery, sync_playwright() as playwright:
+        pages = list_pages(scenery, _CLUSTER)
+        browser = launch(playwright)
+        for number, (theme, language, width) in enumerate(LOOKS):
+            look = f"{theme}-{language}-{width}"
+            settings: dict[str, Any] = {
+                "color_scheme": theme,
+                "locale": language,
+                "viewport": {"width": width, "height": _HEIGHT},
+                "is_mobile": width < _PHONE,
+                "has_touch": width < _PHONE,
+            }
+            if not wanted or "login" in wanted:
+                _take(browser, {"login": console.address + LOG_IN}, folder, look, settings)
+            shown = {name: console.address + path for name, path in pages.items() if not wanted or name in wanted}
+            _take(browser, shown, folder, look, {**settings, "storage_state": state}, _WATCHED_S * (not number))
+        browser.close()
 
 
-def _make_changes(console: ConsoleProcess) -> None:
-    """Make some changes with the API, so that the audit log has rows, and a rule whose alarm fires."""
-    with httpx.Client(base_url=console.address, timeout=PATIENCE_S) as client:
-        log_in(client, ADMIN, PASSWORD)
-        head = {"X-CSRF-Token": client.get("/api/session").json()["csrf"]}
-        rule = {"name": "reporting is late", "kind": "lag", "threshold": 100, "duration": 0, "enabled": True}
-        for path, fields in (
-            ("new/topic", {"topic": "shop-coupons", "queues": 4, "permission": "RW"}),
-            ("topics/shop-refunds/change", {"write_queues": 6, "read_queues": 6, "permission": "RW"}),
-            ("brokers/broker-a/config", {"key": "fileReservedTime", "value": "96"}),
-            ("alarms/new/rule", rule),
-        ):
-            answer = client.post(f"/api/c/{_CLUSTER}/{path}", json=fields, headers=head)
-            assert answer.status_code < 400, f"{path}: {answer.text}"
+def _take(
+    browser: Browser, pages: dict[str, str], folder: Path, look: str, settings: dict[str, Any], wait_s: float = 0
+) -> None:
+    context = browser.new_context(**settings)
+    page = context.new_page()
+    page.wait_for_timeout(1000 * wait_s)
+    for name, url in pages.items():
+        open_page(page, name, url)
+        _save(page, folder / f"{name}-{look}.webp")
+    context.close()
 
 
-async def _take_log_in(browser: Browser, console: ConsoleProcess, folder: Path, wanted: Sequence[str]) -> None:
-    for theme, language, width in LOOKS:
-        if wanted and "login" not in wanted:
-            return
-        context = await browser.new_context(
-            color_scheme="dark" if theme == "dark" else "light",
-            locale=language,
-            viewport={"width": width, "height": _HEIGHT},
-        )
-        page = await context.new_page()
-        await page.goto(f"{console.address}/login")
-        await _save(page, folder / f"login-{theme}-{language}-{width}.png")
-        await context.close()
-
-
-async def _save(page: Page, file: Path) -> None:
+def _save(page: Page, file: Path) -> None:
     """Write a picture with few colours, which is a quarter as large, of at most the height of two screens."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    await expect(page.locator(".htmx-request")).to_have_count(0)
-    await page.wait_for_timeout(_SETTLED_MS if await page.locator("[data-live]").count() else 100)
-    taken = Image.open(io.BytesIO(await page.screenshot(full_page=True)))
-    shown = taken.crop((0, 0, taken.width, min(taken.height, _HEIGHT_MAX)))
-    shown.convert("RGB").quantize(_COLOURS, method=Image.Quantize.MEDIANCUT).save(file, optimize=True)
+    is_live = page.locator("[data-live]").count() > 0
+    page.wait_for_timeout(_LIVE_MS if is_live else _DRAWN_MS)
+    size = page.viewport_size
+    assert size is not None
+    # A window as high as the page: what sticks to the window is where it belongs then.
+    height = page.evaluate("document.documentElement.scrollHeight")
+    page.set_viewport_size({"width": size["width"], "height": min(max(height, size["height"]), _HEIGHT_MAX)})
+    expect(page.locator(".htmx-request")).to_have_count(0)
+    taken = Image.open(io.BytesIO(page.screenshot()))
+    page.set_viewport_size(size)
+    few = taken.convert("RGB").quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few.convert("RGB").save(file, lossless=True, quality=100, method=6)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from starlette.responses import RedirectResponse, Response
 
 from eruca._console.pages.times import show_duration, show_number
@@ -18,7 +16,7 @@ def show_value(visit: Visit, kind: RuleKind, value: float) -> str:
     """Return a value of a rule's kind with its unit."""
     unit = UNITS[kind]
     if unit == "seconds":
-        return visit.text("alarms.no_end") if value > _NO_END_S else show_duration(timedelta(seconds=value))
+        return visit.text("alarms.no_end") if value > _NO_END_S else show_duration(visit.texts, value)
     return visit.text(f"alarms.unit.{unit}", value=show_number(round(value, 1)))
 
 

@@ -57,7 +57,7 @@ OPTION_COLUMNS: tuple[Column[OptionRow], ...] = (
     Column("value", "brokers.value", lambda row: row.value, tone=lambda row: "changed" if row.changed else ""),
     Column("default", "brokers.default", lambda row: row.default, tone=lambda row: "muted"),
     Column("unit", "brokers.unit", lambda row: row.unit, tone=lambda row: "muted", is_minor=True),
-    Column("doc", "brokers.meaning", lambda row: row.doc),
+    Column("doc", "brokers.meaning", lambda row: row.doc, kind="prose"),
 )
 CONFIG_FIELDS = (
     Field("key", "brokers.option", required=True, chars_max=200),

@@ -32,9 +32,10 @@ from eruca._console.groups.diagnosis import (
 from eruca._console.groups.listing import TONES
 from eruca._console.groups.writing import write_sentence
 from eruca._console.identity.rights import Need
-from eruca._console.pages.charts import Series, draw_legend, draw_line
+from eruca._console.pages.charts import SECONDS, Series, draw_legend, draw_line
 from eruca._console.pages.routing import Route
 from eruca._console.pages.tables import Column, make_table, show_table
+from eruca._console.pages.times import show_duration
 from eruca._console.pages.visit import Shown, Visit
 from eruca._console.watching.history import GROUP, Point
 from eruca.errors import ErucaError
@@ -49,6 +50,8 @@ _QUEUES_MAX: Final = 10_000
 # Findings that the diagnosis is about.
 _DIAGNOSED: Final = frozenset({"group-stuck", "group-absent"})
 _GAP_INTERVALS: Final = 4
+# A busy machine looks a little late, which is not a gap.
+_GAP_S_MIN: Final = 15.0
 
 
 class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +68,7 @@ class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
 
 QUEUE_COLUMNS: Final[Sequence[Column[GroupQueue]]] = (
     Column("topic", "groups.topic", lambda row: row.topic, link=lambda visit, row: visit.url("topics", row.topic)),
-    Column("queue", "groups.queue", lambda row: f"{row.broker}:{row.queue}"),
+    Column("queue", "groups.queue", lambda row: f"{row.broker}:{row.queue}", kind="place"),
     Column("offset", "groups.offset", lambda row: row.offset, kind="number"),
     Column("end", "groups.end", lambda row: row.end, kind="number", is_minor=True),
     Column("lag", "groups.lag", lambda row: row.lag, kind="number", tone=lambda row: "warning" if row.lag else "muted"),
@@ -138,7 +141,8 @@ async def _draw_charts(visit: Visit, name: str) -> dict[str, Any]:
         "age_chart": draw_line(
             [Series("", make_line(points, "age", gap))],
             visit.text("groups.chart.age", group=name),
-            show=show_span,
+            show=lambda seconds: show_duration(visit.texts, seconds),
+            steps=SECONDS,
         ),
         "rate_chart": draw_line(rates, visit.text("groups.chart.rate", group=name)),
         "rate_legend": draw_legend(rates),
@@ -149,7 +153,7 @@ async def _draw_charts(visit: Visit, name: str) -> dict[str, Any]:
 def find_gap(points: Sequence[Point]) -> float:
     """Return from how many seconds between two points on nobody was watching."""
     pauses = sorted((b.at - a.at).total_seconds() for a, b in pairwise(points))
-    return pauses[len(pauses) // 2] * _GAP_INTERVALS if pauses else 0.0
+    return max(pauses[len(pauses) // 2] * _GAP_INTERVALS, _GAP_S_MIN) if pauses else 0.0
 
 
 def make_line(points: Sequence[Point], what: str, gap: float) -> list[tuple[float, float | None]]:
@@ -162,15 +166,6 @@ def make_line(points: Sequence[Point], what: str, gap: float) -> list[tuple[floa
         value = getattr(point, what)
         line.append((at, 0.0 if value is None and not point.lag else value))
     return line
-
-
-def show_span(seconds: float | None) -> str:
-    """Return a duration as short as the mark of an axis has to be."""
-    value = seconds or 0.0
-    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.3g} s"
 
 
 # --- the look ---------------------------------------------------------------------------------------------------------

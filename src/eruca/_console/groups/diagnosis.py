@@ -70,6 +70,8 @@ def _find_headline(group: Group, sample: GroupSample | None, worst: GroupQueue) 
         return Sentence(key="stuck", values=_name(worst), tone="error")
     if sample is not None and sample.incoming is not None and sample.outgoing is not None:
         rates = {"incoming": sample.incoming, "outgoing": sample.outgoing}
+        if not sample.incoming and not sample.outgoing:
+            return Sentence(key="idle", values=facts, tone="warning")
         gain = sample.outgoing - sample.incoming
         if gain > 0:
             left = timedelta(seconds=min(group.lag / gain, timedelta.max.total_seconds() // 2))

@@ -12,6 +12,7 @@ from eruca._console.pages.forms import Field, FormRefused, change, read_fields
 from eruca._console.pages.routing import Route
 from eruca._console.pages.visit import Shown, Visit
 from eruca._ground.times import read_moment
+from eruca._wire.names import RETRY_PREFIX
 from eruca.errors import ConfigError, NoRoute
 
 _OFFSET_MAX: Final = 2**62
@@ -218,9 +219,9 @@ async def delete(visit: Visit) -> Shown:
 
 
 async def _list_topics(visit: Visit) -> list[str]:
-    """Return the topics that a group has offsets in, to choose from."""
+    """Return the topics that a group has offsets in, to choose from; its own topic for retries is last."""
     progress = await visit.admin.offsets.show(visit.path["group"])
-    return sorted({row.topic for row in progress.items})
+    return sorted({row.topic for row in progress.items}, key=lambda topic: (topic.startswith(RETRY_PREFIX), topic))
 
 
 _PATH: Final = "/c/{cluster}/groups/{group}/"

@@ -25,7 +25,7 @@ def _write(visit: Visit, value: Any) -> Markup:
     if isinstance(value, datetime):
         return draw_time(visit.texts, value)
     if isinstance(value, timedelta):
-        return Markup("<strong>{}</strong>").format(show_duration(value))
+        return Markup("<strong>{}</strong>").format(show_duration(visit.texts, value))
     if isinstance(value, float):
         return Markup("<strong>{}</strong>").format(show_rate(value))
     if isinstance(value, int):

@@ -15,6 +15,11 @@ from markupsafe import Markup, escape
 
 from eruca._console.pages.times import show_short
 
+#: The ends that an axis of seconds may have: half of each is a round duration too.
+SECONDS = (
+    *(1, 2, 4, 10, 20, 30, 60, 120, 240, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 28_800, 43_200),
+    *(86_400 * days for days in (1, 2, 4, 10, 20, 40)),
+)
 _SERIES_MAX = 6
 _POINTS_MAX = 500
 # The units of a plot across; it is stretched.
@@ -36,9 +41,11 @@ def draw_line(
     *,
     height: int = 160,
     show: Callable[[float | None], str] = show_short,
-    top: float | None = None,
+    steps: Sequence[float] = (),
 ) -> Markup:
-    """Return a chart of lines over time; `label` is what a screen reader says, `top` the end of the y axis.
+    """Return a chart of lines over time; `label` is what a screen reader says.
+
+    `steps` are the ends that the y axis may have, for values that are not decimal.
 
     The plot is stretched to the width there is. The marks of the axes stand beside it as text, at equal distances, so
     that they keep their size.
@@ -47,7 +54,7 @@ def draw_line(
     points = [point for each in shown for point in each.points]
     values = [y for _, y in points if y is not None]
     left, right = min((x for x, _ in points), default=0.0), max((x for x, _ in points), default=0.0)
-    top = _round_up(max([*values, 0.0])) if top is None else top
+    top = _round_up(max([*values, 0.0]), steps)
 
     def place(x: float, y: float) -> tuple[float, float]:
         return _WIDTH * (x - left) / max(right - left, 0.001), height * (1 - min(y, top) / top)
@@ -153,8 +160,10 @@ def _join(
     return [("M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in run), run[0][0], run[-1][0]) for run in runs if run]
 
 
-def _round_up(value: float) -> float:
-    """Return a round number that is not below the value: 1, 2, 4, 5 or 10 times a power of ten, at least 1."""
+def _round_up(value: float, steps: Sequence[float]) -> float:
+    """Return a round number that is not below the value: a step, or else at least 1."""
+    if steps and value <= steps[-1]:
+        return next(step for step in steps if step >= value)
     if value <= 1:
         return 1.0
     power = 10.0 ** floor(log10(value))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from eruca._console.pages import charts, times
@@ -34,7 +35,7 @@ def make_environment() -> Environment:
         bytes=times.show_bytes,
         percent=times.show_percent,
         rate=times.show_rate,
-        duration=times.show_duration,
+        duration=_show_duration,
         exact=times.show_exact,
     )
     environment.globals.update(
@@ -85,6 +86,12 @@ def render_part(visit: Visit, part: str, *arguments: Any) -> str:
 def _make_context(visit: Visit, context: dict[str, Any]) -> dict[str, Any]:
     texts = visit.texts
     return {"visit": visit, "t": texts, "ago": lambda moment: draw_time(texts, moment), **context}
+
+
+@pass_context
+def _show_duration(context: Context, value: timedelta | float | None) -> str:
+    texts: Texts = context["t"]
+    return times.show_duration(texts, value)
 
 
 def draw_time(texts: Texts, moment: datetime | None) -> Markup:

@@ -42,8 +42,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 class Column(Generic[Row]):
     """One column: its key in the query and in exports, the key of its text, and its value.
 
-    `kind` decides how a value is shown and aligned: text, code, number, rate, bytes, percent, duration, time, tag,
-    flag, or html, whose value is Markup and is not exported.
+    `kind` decides how a value is shown and aligned: text, place (one line), prose (wide enough to be read), code,
+    number, rate, bytes, percent, duration, time, tag, flag, or html, whose value is Markup and is not exported.
     """
 
     key: str

@@ -8,8 +8,8 @@ from eruca._console.pages.texts import Texts
 
 #: Shown where a value is not known.
 NONE = "–"  # noqa: RUF001
-# The letter in keys of texts, the word in durations, and the seconds.
-_UNITS = (("d", "d", 86_400), ("h", "h", 3_600), ("m", "min", 60), ("s", "s", 1))
+# The letter in keys of texts, and the seconds.
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _KILO = 1000
 _KIBI = 1024
 
@@ -34,7 +34,7 @@ def show_short(value: float | None) -> str:
         size /= _KILO
     if not unit:
         return show_number(round(size, 1))
-    return f"{size:.1f}{unit}" if abs(size) < 100 else f"{size:.0f}{unit}"
+    return f"{size:.1f}".removesuffix(".0") + unit if abs(size) < 100 else f"{size:.0f}{unit}"
 
 
 def show_bytes(value: float | None) -> str:
@@ -59,23 +59,23 @@ def show_rate(value: float | None) -> str:
     return NONE if value is None else show_short(round(value, 1) if value < 100 else round(value))
 
 
-def show_duration(value: timedelta | float | None) -> str:
+def show_duration(texts: Texts, value: timedelta | float | None) -> str:
     """Return a duration in its two largest units: `2 h 5 min`."""
     if value is None:
         return NONE
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if abs(seconds) < 1:
-        return "0 s" if seconds == 0 else f"{seconds * 1000:.0f} ms"
+        return texts("times.s", n=0) if seconds == 0 else texts("times.ms", n=f"{seconds * 1000:.0f}")
     left = int(abs(seconds))
-    parts: list[str] = []
-    for _, unit, size in _UNITS:
+    parts: list[tuple[int, str]] = []
+    for unit, size in _UNITS:
         count, left = divmod(left, size)
         if count or parts:
-            parts.append(f"{count} {unit}")
+            parts.append((count, unit))
         if len(parts) == 2:
             break
     sign = "-" if seconds < 0 else ""
-    return sign + " ".join(part for part in parts if not part.startswith("0 "))
+    return sign + " ".join(texts(f"times.{unit}", n=count) for count, unit in parts if count)
 
 
 def show_exact(moment: datetime | None) -> str:
@@ -91,7 +91,7 @@ def show_ago(texts: Texts, moment: datetime | None, now: datetime | None = None)
         return NONE
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
     where = "ago" if seconds >= 0 else "ahead"
-    for unit, _, size in _UNITS:
+    for unit, size in _UNITS:
         if abs(seconds) >= size:
             return texts(f"times.{where}.{unit}", n=int(abs(seconds) // size))
     return texts("times.now")

@@ -68,6 +68,12 @@ addEventListener("pageshow", () => {
   document.querySelectorAll("form button[disabled]:not([data-off])").forEach((each) => { each.disabled = false; });
 });
 
+// In a narrow window the tabs scroll, and the current one may be out of sight.
+for (const tab of document.querySelectorAll(".tabs [aria-current]")) {
+  const box = tab.closest(".tabs");
+  box.scrollLeft = tab.offsetLeft - (box.clientWidth - tab.offsetWidth) / 2;
+}
+
 // --- keyboard ----------------------------------------------------------------------------------------------------
 
 let waitsForLetter = false;

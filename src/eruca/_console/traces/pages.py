@@ -22,7 +22,6 @@ from eruca.errors import ErucaError, NoRoute
 _NAME_CHARS_MAX = 512
 _STEPS_MAX = 256
 _TONES = {"consumed": "ok", "waiting": "warning", "filtered": "muted", "unknown": "muted"}
-_KINDS = ("produced", "stored", "sent", "delivered", "consumed", "decided")
 
 _COLUMNS: tuple[Column[Event], ...] = (
     Column("at", "traces.at", lambda row: row.at, kind="time"),
@@ -60,14 +59,13 @@ async def show_trace(visit: Visit) -> Shown:
     wanted = {found.message_id, name} if found is not None else {name}
     shown = [step for step in steps.items if _may_see_step(visit, step, topic, wanted)]
     events = list_events(found, shown)
-    kinds = {kind: visit.text(f"traces.kind.{kind}") for kind in _KINDS}
     return visit.show(
         "traces/trace.html",
         {"events": events, "groups": tracks.items, "cut": steps.cut, "problems": [*steps.problems, *tracks.problems]},
         asked=True,
         message=None if found is None else await make_viewer(visit, found.stored_in)(found),
         link="" if found is None else link_message(visit, found),
-        timeline=draw_timeline(events, visit.text("traces.timeline"), kinds),
+        timeline=draw_timeline(events, visit.texts),
         table=make_table(visit, "events", _COLUMNS, events, cut=steps.cut, prefix="events."),
         tracks=make_table(visit, "tracks", _TRACK_COLUMNS, tracks.items, prefix="tracks."),
         is_traced=bool(shown),

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from eruca._admin.storedmessages import StoredMessage
 from eruca._admin.tracing import TraceRow
+from eruca._console.pages.texts import Texts
 from eruca._console.pages.times import show_duration, show_exact
 
 _WIDTH: Final = 1000
@@ -109,7 +110,7 @@ def _end(event: Event) -> datetime:
     return event.at + timedelta(seconds=event.seconds or 0)
 
 
-def draw_timeline(events: Sequence[Event], title: str, texts: dict[str, str]) -> Markup:
+def draw_timeline(events: Sequence[Event], texts: Texts) -> Markup:
     """Return the events as SVG: a lane for each who, a dot or a bar for each event. A table has the same as text."""
     lanes = list(dict.fromkeys(event.who for event in events))[:_LANES_MAX]
     if not lanes:
@@ -117,7 +118,9 @@ def draw_timeline(events: Sequence[Event], title: str, texts: dict[str, str]) ->
     scale = _make_scale(events)
     height = _TOP_PX + _LANE_PX * len(lanes)
     parts = [
-        Markup('<svg class="timeline" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(_WIDTH, height, title)
+        Markup('<svg class="timeline" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
+            _WIDTH, height, texts("traces.timeline")
+        )
     ]
     for number, lane in enumerate(lanes):
         y = _TOP_PX + _LANE_PX * number + _LANE_PX / 2
@@ -133,19 +136,19 @@ def draw_timeline(events: Sequence[Event], title: str, texts: dict[str, str]) ->
     return Markup("").join(parts)
 
 
-def _draw_event(
-    event: Event, scale: _Scale, y: float, texts: dict[str, str], ends: dict[tuple[str, bool], float]
-) -> Markup:
+def _draw_event(event: Event, scale: _Scale, y: float, texts: Texts, ends: dict[tuple[str, bool], float]) -> Markup:
     """Return one event; its label is above the line, or below it, where none ends later (`ends`), or nowhere."""
     x, end = scale.find(event.at), scale.find(_end(event))
-    label = texts.get(event.kind, event.kind)
-    about = f"{label} · {show_exact(event.at)}" + (f" · {show_duration(event.seconds)}" if event.seconds else "")
+    label = texts(f"traces.kind.{event.kind}")
+    about = f"{label} · {show_exact(event.at)}"
+    if event.seconds:
+        about += f" · {show_duration(texts, event.seconds)}"
     if end - x > _BAR_PX:
         box = Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" rx="4"/>')
         shape = box.format(x, y - _BAR_PX / 2, end - x, _BAR_PX)
     else:
         shape = Markup('<circle cx="{:.1f}" cy="{:.1f}" r="6"/>').format(x, y)
-    words = f"{label} +{show_duration(event.after)}"
+    words = f"{label} +{show_duration(texts, event.after)}"
     width = _CHAR_PX * len(words)
     start = min(x, _WIDTH - width)
     above = next((above for above in (True, False) if ends.get((event.who, above), 0.0) <= start), None)

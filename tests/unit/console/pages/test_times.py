@@ -19,7 +19,8 @@ def test_numbers(value: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(None, times.NONE), (950, "950"), (1500, "1.5k"), (250_000, "250k"), (3_200_000, "3.2M")]
+    ("value", "text"),
+    [(None, times.NONE), (950, "950"), (1500, "1.5k"), (2_000, "2k"), (250_000, "250k"), (3_200_000, "3.2M")],
 )
 def test_short_numbers(value: float | None, text: str) -> None:
     assert times.show_short(value) == text
@@ -46,7 +47,12 @@ def test_sizes(value: float | None, text: str) -> None:
     ],
 )
 def test_durations(value: timedelta | float | None, text: str) -> None:
-    assert times.show_duration(value) == text
+    assert times.show_duration(texts_of("en"), value) == text
+
+
+def test_durations_are_in_the_language_of_the_page() -> None:
+    assert times.show_duration(texts_of("zh"), 75) == "1 分 15 秒"
+    assert times.show_duration(texts_of("zh"), 0.25) == "250 毫秒"
 
 
 def test_how_long_ago() -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 from eruca._admin.tracing import TraceRow
+from eruca._console.pages.texts import texts_of
 from eruca._console.traces.timeline import draw_timeline, list_events
 from tests.unit.admin.test_drafts import make_message
 
@@ -48,14 +49,14 @@ def test_events_are_in_order_with_what_each_took() -> None:
 def test_without_traces_there_is_what_the_broker_knows() -> None:
     events = list_events(make_message(born_at=at(0), stored_at=at(3)), [])
     assert [event.kind for event in events] == ["produced", "stored"]
-    assert list_events(None, []) == [] and draw_timeline([], "none", {}) == ""
+    assert list_events(None, []) == [] and draw_timeline([], texts_of("en")) == ""
 
 
 def test_the_drawing_is_svg_and_names_are_escaped() -> None:
     steps = [step("consumed", number * 7, f"<b>{number % 3}", seconds=0.03, succeeded=True) for number in range(30)]
-    svg = draw_timeline(list_events(make_message(stored_at=at(0)), steps), 'a "title"', {"consumed": "consumed"})
+    svg = draw_timeline(list_events(make_message(stored_at=at(0)), steps), texts_of("en"))
     root = ElementTree.fromstring(svg)
-    assert root.get("aria-label") == 'a "title"'
+    assert root.get("aria-label") == "Timeline"
     assert len(root.findall("g")) == 31
     lanes = [text.findtext("title") for text in root.findall("text[@class='lane']")]
     assert sorted(filter(None, lanes)) == ["<b>0", "<b>1", "<b>2", "broker-a"]
