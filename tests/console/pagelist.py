@@ -39,7 +39,6 @@ def list_pages(scenery: Scenery, cluster: str) -> dict[str, str]:
         return make_url("c", cluster, *parts, **query)
 
     place = {"topic": "shop-orders", "broker": "broker-a", "queue": 1}
-    client = scenery.client
     return {
         "overview": at(),
         "brokers": at("brokers"),
@@ -62,7 +61,7 @@ def list_pages(scenery: Scenery, cluster: str) -> dict[str, str]:
         "topic-delete": at("topics", "shop-orders", "delete"),
         "groups": at("groups"),
         "group": at("groups", SLOW),
-        "group-client": at("groups", SLOW, "client", id=client, stack=1),
+        "group-client": at("groups", SLOW, "client", id=scenery.client),
         "group-set": at("groups", ABSENT, "set", **place),
         "group-set-preview": at("groups", ABSENT, "set", **place, way="begin"),
         "group-set-done": at("groups", ABSENT, "set", **place, way="by", amount=1),

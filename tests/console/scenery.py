@@ -110,7 +110,7 @@ def _furnish(address: str, cluster: str) -> str:
     """Make changes in a console whose administrator has chosen a password; returns the id of a rule."""
     with httpx.Client(base_url=address, timeout=PATIENCE_S) as client:
         log_in(client, ADMIN, PASSWORD)
-        rule = {"name": "reporting is late", "kind": "lag", "threshold": 100, "duration": 0, "enabled": True}
+        rule = {"name": "too much waits", "kind": "lag", "threshold": 100, "duration": 0, "enabled": True}
         hook = {"name": "on call", "kind": "webhook", "target": "https://hooks.example.com/eruca", "secret": "s" * 32}
         head = {"X-CSRF-Token": client.get("/api/session").json()["csrf"]}
         for path, body in (

@@ -42,7 +42,7 @@ COLUMNS: tuple[Column[BrokerRowShown], ...] = (
         kind="percent",
         tone=lambda row: "error" if (row.disk or 0) >= 0.9 else "warning" if (row.disk or 0) >= 0.75 else "",
     ),
-    Column("disk_free", "brokers.free", lambda row: row.disk_free, kind="bytes", is_minor=True),
+    Column("disk_free", "brokers.free", lambda row: row.disk_free, kind="bytes", is_exported_only=True),
     Column(
         "lag_bytes",
         "brokers.lag",

@@ -59,6 +59,8 @@ class Column(Generic[Row]):
     can_sort: bool = True
     # Narrow windows leave it out.
     is_minor: bool = False
+    # Pages show it in another way.
+    is_exported_only: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -110,6 +112,11 @@ class Table(Generic[Row]):
         is_same = self.sort == column.key
         descending = not self.descending if is_same else column.is_number or column.kind == "time"
         return self.link(sort=("-" if descending else "") + column.key, page="")
+
+    @property
+    def shown(self) -> list[Column[Row]]:
+        """The columns of the page."""
+        return [column for column in self.columns if not column.is_exported_only]
 
     @property
     def first(self) -> int:

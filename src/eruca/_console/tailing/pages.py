@@ -27,9 +27,11 @@ from eruca.errors import ConfigError
 ROWS_MAX: Final = 500
 #: The last messages of each queue that are shown first.
 _LAST: Final = 5
-# The first messages are all there after a pause of this length, or when there are this many.
+# The first messages are all there after a pause of this length, or when there are this many; in a topic that is never
+# silent, after this long.
 _SILENT_S: Final = 0.3
 _FIRST_MAX: Final = 200
+_FIRST_S: Final = 1.0
 _TOPIC_CHARS_MAX: Final = 255
 
 
@@ -90,7 +92,7 @@ async def _follow(visit: Visit, topic: str, filter: Filter | None) -> AsyncItera
     view, valve = make_viewer(visit, topic), Valve(CONSOLE_TAIL_RATE_MAX)
     messages = visit.admin.messages.tail(topic, last=_LAST, key=visit.query.get("key") or None)
     seen = 0
-    async with aclosing(_sort_first(cast(Any, messages))) as opened:
+    async with aclosing(sort_first(cast(Any, messages))) as opened:
         async for message in opened:
             seen += 1
             shown = await view(message)
@@ -101,13 +103,16 @@ async def _follow(visit: Visit, topic: str, filter: Filter | None) -> AsyncItera
             yield "tail-count", render_part(visit, "tailing/parts.html:count", seen, valve.skipped)
 
 
-async def _sort_first(messages: AsyncGenerator[StoredMessage, None]) -> AsyncGenerator[StoredMessage, None]:
+async def sort_first(messages: AsyncGenerator[StoredMessage, None]) -> AsyncGenerator[StoredMessage, None]:
     """Yield the messages; those that are there at the start come queue by queue, and are put in the order of time."""
     async with aclosing(messages) as opened:
         waiting = asyncio.ensure_future(anext(opened))
         try:
             first: list[StoredMessage] = []
-            while len(first) < _FIRST_MAX and (await asyncio.wait((waiting,), timeout=_SILENT_S))[0]:
+            end = time.monotonic() + _FIRST_S
+            while len(first) < _FIRST_MAX and (left := end - time.monotonic()) > 0:
+                if not (await asyncio.wait((waiting,), timeout=min(_SILENT_S, left)))[0]:
+                    break
                 first.append(waiting.result())
                 waiting = asyncio.ensure_future(anext(opened))
             for message in sorted(first, key=lambda each: (each.stored_at is not None, each.stored_at)):
