@@ -141,6 +141,7 @@ def test_delays(cli: Commands) -> None:
     rows = cli.rows("group", "delays", "billing", "orders")
     assert [row["queue"] for row in rows] == [0, 1] and all(row["delay"] >= 0 for row in rows)
     assert "late by" in cli.run("group", "delays", "billing", "orders").stdout
+    assert "no broker has a topic elsewhere" in cli.run("group", "delays", "billing", "elsewhere", code=1).stderr
 
 
 # --- lag --------------------------------------------------------------------------------------------------------------
