@@ -201,7 +201,7 @@ def _ask(
             )
             return _sum_up(offsets, ends, since, int(time.time() * 1000))
         except ErucaError as error:
-            log.warning("the lag of a stream could not be asked for: %s", error)
+            log.warning("the lag of a stream could not be determined: %s", error)
     return [
         TopicLag(topic=topic, messages=messages, seconds=None if messages else 0.0)
         for topic, messages in sum_behind(offsets, reported).items()
