@@ -143,7 +143,7 @@ docs: $(READY) ## the documentation site in ./site, built without the network (s
 
 .PHONY: screenshots
 screenshots: $(READY) ## write docs/screenshots: every page of the console, light and dark, English and Chinese, wide and narrow
-	$(call install,chromium)
+	$(call install,chromium fonts)
 	@$(PY) -m tests.console.screenshots docs/screenshots $(ARGS)
 
 # --- releasing ---------------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Tool:
     packages: Mapping[str, str]
     # The oldest version that will do, as `command -version` tells it.
     oldest: int = 0
+    # The Debian package that brings each file, of what has no command.
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 TOOLS = {
@@ -32,6 +35,15 @@ TOOLS = {
     "go": Tool("Go", {"go": "golang-go"}),
     "node": Tool("Node and npm", {"node": "nodejs", "npm": "npm"}),
     "chromium": Tool("Chromium", {"chromium": "chromium"}),
+    # Pictures of pages look the same on each machine, and Chinese is not boxes.
+    "fonts": Tool(
+        "Noto fonts",
+        {},
+        files={
+            "/usr/share/fonts/truetype/noto/NotoSans-Regular.ttf": "fonts-noto-core",
+            "/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc": "fonts-noto-cjk",
+        },
+    ),
     "etcd": Tool("etcd", {"etcd": "etcd-server"}),
     "containers": Tool("Buildah, Podman", {"buildah": "buildah", "podman": "podman", "mmdebstrap": "mmdebstrap"}),
     "systemd": Tool("systemd", {"systemd-analyze": "systemd"}),
@@ -44,6 +56,7 @@ def list_missing(tool: str) -> tuple[str, ...]:
     """The Debian packages that bring what is missing of a tool; none when all of it is there."""
     wanted = TOOLS[tool]
     missing = [package for command, package in wanted.packages.items() if shutil.which(command) is None]
+    missing += [package for file, package in wanted.files.items() if not Path(file).exists()]
     if not missing and wanted.oldest and _read_version(next(iter(wanted.packages))) < wanted.oldest:
         missing = list(wanted.packages.values())[:1]
     return tuple(missing)

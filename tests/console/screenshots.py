@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Sequence
@@ -40,10 +41,14 @@ _LIVE_MS: Final = 4000
 def main(folder: Path, wanted: Sequence[str]) -> None:
     """Start a cluster and a console, and write the pictures of all pages, or of some."""
     home = Path(tempfile.gettempdir()) / _HOME
-    with tempfile.TemporaryDirectory() as page, ErucaCluster(home, allow_here(home)) as cluster:
-        options = {"consoleWatchInterval": 1000}
-        with ConsoleProcess(Path(page), {_CLUSTER: cluster.name_server}, options) as console:
-            _take_all(cluster.name_server, console, folder, wanted)
+    home.mkdir()
+    try:
+        with ErucaCluster(home / "broker", allow_here(home)) as cluster:
+            options = {"consoleWatchInterval": 1000}
+            with ConsoleProcess(home / "page", {_CLUSTER: cluster.name_server}, options) as console:
+                _take_all(cluster.name_server, console, folder, wanted)
+    finally:
+        shutil.rmtree(home)
 
 
 def _take_all(nameserver: str, console: ConsoleProcess, folder: Path, wanted: Collection[str]) -> None:
