@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import eruca.sync
+from eruca._console.pages.texts import texts_of
 from tests.console.browsing import ADMIN, ConsoleProcess, Visitor, choose_first_password, poll
 from tests.console.listening import MAIL_PASSWORD, MAIL_USER, SECRET, Hook, Post, run_hook, run_post
 from tests.console.test_groups import fill, sum_lag
@@ -142,7 +143,7 @@ def test_an_alarm_is_delivered_acknowledged_and_ends(
     expect(page.locator("#deliveries-table")).to_contain_text("delivered")
     page.goto(f"{guard.address}/audit")
     for action in ("alarm.channel.create", "alarm.rule.create", "alarm.acknowledge", "alarm.channel.test"):
-        expect(page.locator("main")).to_contain_text(action)
+        expect(page.locator("#audit-table")).to_contain_text(texts_of("en")(f"action.{action}"))
 
 
 def test_a_channel_cannot_reach_what_is_not_allowed(guard: Visitor, hook: Hook) -> None:
