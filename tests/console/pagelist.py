@@ -32,13 +32,13 @@ def open_page(page: Page, name: str, url: str) -> int:
     return answer.status
 
 
-def list_pages(scenery: Scenery, cluster: str) -> dict[str, str]:
-    """Return the path of each page that one user sees after the other."""
+def list_pages(scenery: Scenery, cluster: str, queue: int = 1) -> dict[str, str]:
+    """Return the path of each page that one user sees after the other; `queue` is the one that is moved."""
 
     def at(*parts: str, **query: object) -> str:
         return make_url("c", cluster, *parts, **query)
 
-    place = {"topic": "shop-orders", "broker": "broker-a", "queue": 1}
+    place = {"topic": "shop-orders", "broker": "broker-a", "queue": queue}
     return {
         "overview": at(),
         "brokers": at("brokers"),

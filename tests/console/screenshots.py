@@ -9,13 +9,15 @@ import io
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, StorageState, expect, sync_playwright
 
 from tests.console.browsing import ConsoleProcess, choose_first_password, launch
 from tests.console.pagelist import LOG_IN, list_pages, open_page
@@ -31,6 +33,7 @@ _HEIGHT: Final = 900
 _HEIGHT_MAX: Final = 1600
 _PHONE: Final = 500
 _COLOURS: Final = 32
+_BROWSERS: Final = 2
 # For this long the console watches the cluster before the first picture, so that charts have something to show.
 _WATCHED_S: Final = 90
 # After a page is there: what is drawn by scripts, and a few events of what is live.
@@ -54,35 +57,40 @@ def main(folder: Path, wanted: Sequence[str]) -> None:
 def _take_all(nameserver: str, console: ConsoleProcess, folder: Path, wanted: Collection[str]) -> None:
     state = choose_first_password(console)
     folder.mkdir(parents=True, exist_ok=True)
-    with keep_scenery(nameserver, console, _CLUSTER, busy=True) as scenery, sync_playwright() as playwright:
-        pages = list_pages(scenery, _CLUSTER)
-        browser = launch(playwright)
-        for number, (theme, language, width) in enumerate(LOOKS):
-            look = f"{theme}-{language}-{width}"
-            settings: dict[str, Any] = {
-                "color_scheme": theme,
-                "locale": language,
-                "viewport": {"width": width, "height": _HEIGHT},
-                "is_mobile": width < _PHONE,
-                "has_touch": width < _PHONE,
-            }
-            if not wanted or "login" in wanted:
-                _take(browser, {"login": console.address + LOG_IN}, folder, look, settings)
+    with (
+        keep_scenery(nameserver, console, _CLUSTER, busy=True) as scenery,
+        ThreadPoolExecutor(_BROWSERS) as pool,
+    ):
+
+        def take(number: int) -> None:
+            pages = {"login": LOG_IN, **list_pages(scenery, _CLUSTER, queue=number)}
             shown = {name: console.address + path for name, path in pages.items() if not wanted or name in wanted}
-            _take(browser, shown, folder, look, {**settings, "storage_state": state}, _WATCHED_S * (not number))
+            _take(LOOKS[number], shown, folder, state)
+
+        threading.Event().wait(_WATCHED_S)
+        for _ in pool.map(take, range(len(LOOKS))):
+            pass
+
+
+def _take(look: tuple[str, str, int], pages: dict[str, str], folder: Path, state: StorageState) -> None:
+    """Take the pictures of one look, in a browser of its own."""
+    theme, language, width = look
+    settings: dict[str, Any] = {
+        "color_scheme": theme,
+        "locale": language,
+        "viewport": {"width": width, "height": _HEIGHT},
+        "is_mobile": width < _PHONE,
+        "has_touch": width < _PHONE,
+    }
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        stranger = browser.new_context(**settings).new_page()
+        user = browser.new_context(**settings, storage_state=state).new_page()
+        for name, url in pages.items():
+            page = stranger if url.endswith(LOG_IN) else user
+            open_page(page, name, url)
+            _save(page, folder / f"{name}-{theme}-{language}-{width}.webp")
         browser.close()
-
-
-def _take(
-    browser: Browser, pages: dict[str, str], folder: Path, look: str, settings: dict[str, Any], wait_s: float = 0
-) -> None:
-    context = browser.new_context(**settings)
-    page = context.new_page()
-    page.wait_for_timeout(1000 * wait_s)
-    for name, url in pages.items():
-        open_page(page, name, url)
-        _save(page, folder / f"{name}-{look}.webp")
-    context.close()
 
 
 def _save(page: Page, file: Path) -> None:
