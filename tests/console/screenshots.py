@@ -23,6 +23,7 @@ from tests.console.browsing import ConsoleProcess, choose_first_password, launch
 from tests.console.pagelist import LOG_IN, list_pages, open_page
 from tests.console.scenery import allow_here, keep_scenery
 from tests.interop.brokers import ErucaCluster
+from tests.patience import PATIENCE_S
 
 #: Theme, language and width of each picture.
 LOOKS: Final = tuple(product(("light", "dark"), ("en", "zh"), (1440, 390)))
@@ -86,6 +87,8 @@ def _take(look: tuple[str, str, int], pages: dict[str, str], folder: Path, state
         browser = launch(playwright)
         stranger = browser.new_context(**settings).new_page()
         user = browser.new_context(**settings, storage_state=state).new_page()
+        for page in (stranger, user):
+            page.set_default_timeout(1000 * PATIENCE_S)
         for name, url in pages.items():
             page = stranger if url.endswith(LOG_IN) else user
             open_page(page, name, url)
