@@ -192,11 +192,14 @@ def find_status(error: ErucaError) -> int:
 
 
 def _find_names(visit: Visit, parameter: str) -> list[str]:
-    """Return the values of a parameter: in the path, or else in the form and in the query."""
+    """Return the values of a parameter: in the path, or else in the form and in the query.
+
+    Blanks around them are removed, as handlers do: otherwise a blank in front of a name would hide its prefix.
+    """
     if parameter in visit.request.path_params:
-        return [str(visit.request.path_params[parameter])]
+        return [str(visit.request.path_params[parameter]).strip()]
     found = [*visit.form.getlist(parameter), *visit.query.getlist(parameter)]
-    return [each for each in found if isinstance(each, str) and each]
+    return [name for each in found if isinstance(each, str) and (name := each.strip())]
 
 
 async def _read_in_time(request: Request, body_max: int) -> FormData:
