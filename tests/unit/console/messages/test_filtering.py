@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any
 
@@ -188,3 +189,26 @@ def test_like_cannot_be_made_slow() -> None:
     begin = time.process_time()
     assert not match_like(text, pattern)
     assert time.process_time() - begin < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        # All pairs of two long lists: hours without a limit.
+        ("body.a > body.b", {"a": [0] * 60_000, "b": [1] * 60_000}),
+        ("body.a like 'x' or " * 99 + "body.a is null", {"a": [None] * 60_000}),
+        ("not body.items.sku = 'x' and " * 60 + "tags = 'paid'", {"items": [{}] * 60_000}),
+        ("not (" + " or ".join(["body like '%" + "_" * 150 + "x%'"] * 10) + ")", {}),
+        # As deep as a body can be.
+        ("body.a.b = 1", {"a": functools.reduce(lambda inner, _: [inner], range(900), 0)}),
+    ],
+)
+def test_a_message_cannot_make_a_filter_slow(text: str, body: dict[str, Any]) -> None:
+    """It is not matched and counted; the next one is looked at as ever."""
+    filter = parse_filter(text)
+    begin = time.process_time()
+    assert not filter.matches({**FIELDS, "decoded": body, "body": "a" * 250_000})
+    assert time.process_time() - begin < 5
+    assert filter.too_large == 1
+    filter.matches(FIELDS)
+    assert filter.too_large == 1
