@@ -293,7 +293,7 @@ async def test_a_provider_that_is_away_is_an_error_that_says_so(
     await away.start()
     try:
         with pytest.raises(NetError, match="cannot be reached"):
-            await away.begin("/")
+            await away.begin("/", HOST)
     finally:
         await away.stop()
 
