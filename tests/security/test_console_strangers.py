@@ -84,6 +84,8 @@ async def test_what_strangers_send_fills_no_log(tmp_path: Path, caplog: pytest.L
             statuses.append(int(heard.split(b" ")[1]))
             await send(head + b"Content-Length: %d\r\n\r\n" % (len(body) + 1) + body, ends=True)
         await send(_HALF, ends=True)
+        for _ in forms:
+            await send(b"nonsense\r\n\r\n", ends=False)
         assert all(400 <= status < 500 for status in statuses), statuses
     assert [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"] == []
     assert len(caplog.records) < len(forms)

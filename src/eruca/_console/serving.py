@@ -22,6 +22,8 @@ from eruca._net.tls import ServerTls
 from eruca._net.waiting import choose_to_go
 
 log = logging.getLogger(__name__)
+# It warns about every request that is not HTTP, which anybody can send.
+logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 _STOP_S: Final = 3
 # The name by which the application finds the connection of a request.
