@@ -20,6 +20,7 @@ from eruca.admin import Account, AccountVersion, Admin, Changed
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PERMISSIONS = click.Choice(["DENY", "PUB", "SUB", "PUB|SUB"])
+_PERMISSION_NAMES = '[DENY|PUB|SUB|"PUB|SUB"]'
 
 
 @click.group(cls=CommandGroup)
@@ -64,7 +65,9 @@ def list_(view: Viewing, access_key: str | None, broker: str | None, limit: int 
             rows,
             columns,
             _draw_account,
-            empty="there is no such account; `eruca acl create NAME --new-secret FILE` makes one",
+            empty=f"there is no account {access_key}; `eruca acl create {access_key} --new-secret FILE` makes it"
+            if access_key is not None
+            else "no broker has accounts: `eruca acl create NAME --new-secret FILE` makes one where aclEnable=true",
             is_wrong=access_key is not None and not rows,
         )
         return View(
@@ -136,10 +139,18 @@ def _add_rights(defaults: bool) -> Callable[[Function], Function]:
                     "--admin/--no-admin", default=False if defaults else None, help="Whether it may do everything."
                 ),
                 click.option(
-                    "--default-topic", type=_PERMISSIONS, default=default, help="Its permission for other topics."
+                    "--default-topic",
+                    type=_PERMISSIONS,
+                    metavar=_PERMISSION_NAMES,
+                    default=default,
+                    help="Its permission for other topics.",
                 ),
                 click.option(
-                    "--default-group", type=_PERMISSIONS, default=default, help="Its permission for other groups."
+                    "--default-group",
+                    type=_PERMISSIONS,
+                    metavar=_PERMISSION_NAMES,
+                    default=default,
+                    help="Its permission for other groups.",
                 ),
                 click.option(
                     "-t",

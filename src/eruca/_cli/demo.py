@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from eruca._cli.grouping import SectionedCommand
 from eruca.errors import ErucaError
 
 _START_SECONDS_MAX = 60
@@ -26,7 +27,7 @@ _STEPS = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--spark", is_flag=True, help="The longer tour: orders, a consumer group, and hourly revenue with Spark.")
 @click.option(
     "--orders",

@@ -117,7 +117,7 @@ def test_no_secret_is_printed(guarded: Commands, place: Path) -> None:
 def test_a_secret_in_an_option_is_hidden_and_not_undone(guarded: Commands) -> None:
     refused = guarded.run("broker", "config", "set", "brokerSecretKey=opensesame", code=1)
     assert "opensesame" not in refused.output
-    odd = guarded.run("broker", "config", "set", "brokerSecretKey:opensesame", code=1)
+    odd = guarded.run("broker", "config", "set", "brokerSecretKey:opensesame", code=2)
     assert "opensesame" not in odd.output and "KEY=VALUE" in odd.stderr
 
 

@@ -51,6 +51,9 @@ def check_brokers_registered(picture: Picture, rules: Rules) -> Iterator[Finding
     """Find a cluster without brokers."""
     if picture.health or not (answering := [row.address for row in picture.nameservers if row.answers]):
         return
+    # That only some name servers know them is another finding.
+    if any(row.brokers for row in picture.nameservers):
+        return
     yield Finding(
         id="no-broker",
         severity=Severity.CRITICAL,

@@ -192,7 +192,7 @@ async def _read(visit: Visit, group: str, wanted: Wanted) -> tuple[list[MessageV
                     return found, True
                 found.append(await view(letter))
     except NoRoute:
-        pass  # it never had any
+        pass  # it is gone
     return found, False
 
 
