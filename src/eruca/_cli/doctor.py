@@ -137,7 +137,12 @@ def _complete(command: str) -> str:
 
 def _sum_up(found: Examination) -> str:
     counts = Counter(finding.severity for finding in found.findings)
-    worst = ", ".join(f"{counts[severity]} {severity}" for severity in reversed(Severity) if counts[severity])
+    worst = ", ".join(
+        # `critical` and `info` have no plural.
+        say_count(counts[severity], severity) if severity is Severity.WARNING else f"{counts[severity]} {severity}"
+        for severity in reversed(Severity)
+        if counts[severity]
+    )
     seen: dict[str, Any] = found.looked_at
     # Of a single group, only its own topics are looked at.
     parts = [say_count(seen[f"{noun}s"], noun) for noun in ("broker", "topic") if seen[f"{noun}s"]]

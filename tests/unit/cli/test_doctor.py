@@ -74,6 +74,10 @@ def test_the_printed_command_leads_to_the_same_cluster() -> None:
     assert shlex.split(line)[-2:] == ["-n", servers]
 
 
+def test_warnings_are_counted() -> None:
+    assert "\n2 warnings; looked at" in draw(examine("group-absent", "group-absent"))
+
+
 def test_a_finding_is_below_its_head_on_narrow_screens() -> None:
     console = Console(width=50, color_system=None, file=io.StringIO())
     with console.capture() as capture:

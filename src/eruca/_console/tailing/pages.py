@@ -96,9 +96,7 @@ async def _follow(visit: Visit, topic: str, filter: Filter | None) -> AsyncItera
         async for message in opened:
             seen += 1
             shown = await view(message)
-            if filter is not None and not filter.matches(shown):
-                continue
-            if valve.lets_pass():
+            if (filter is None or filter.matches(shown)) and valve.lets_pass():
                 yield "tail-rows", _draw(visit, shown, message)
             yield "tail-count", render_part(visit, "tailing/parts.html:count", seen, valve.skipped)
 

@@ -74,6 +74,14 @@ class Case:
 
 
 GENTLE = {
+    "a name server that refuses": Case(
+        Picture(
+            at=AT,
+            nameservers=[make_server(brokers=0, problem="it refused: no account")],
+            problems=[Problem(where="topics", error="it refused: no account")],
+        ),
+        [("not-examined", Severity.WARNING)],
+    ),
     "brokers that only one name server knows": Case(
         Picture(
             at=AT,
