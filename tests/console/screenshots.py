@@ -26,7 +26,9 @@ from tests.interop.brokers import ErucaCluster
 from tests.patience import PATIENCE_S
 
 #: Theme, language and width of each picture.
-LOOKS: Final = tuple(product(("light", "dark"), ("en", "zh"), (1440, 390)))
+_THEMES: Final = ("light", "dark")
+_LANGUAGES: Final = ("en", "zh")
+LOOKS: Final = tuple((theme, language, width) for width, theme, language in product((1440, 390), _THEMES, _LANGUAGES))
 _CLUSTER: Final = "production"
 # What a broker shows of itself has the same path in each run.
 _HOME: Final = "eruca-screenshots"
@@ -36,7 +38,7 @@ _PHONE: Final = 500
 _COLOURS: Final = 64
 _BROWSERS: Final = 2
 # For this long the console watches the cluster before the first picture, so that charts have something to show.
-_WATCHED_S: Final = 90
+_WATCHED_S: Final = 60
 # After a page is there: what is drawn by scripts, and a few events of what is live.
 _DRAWN_MS: Final = 100
 _LIVE_MS: Final = 4000
