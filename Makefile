@@ -87,7 +87,7 @@ setup-prometheus: ## the same for Prometheus, which collects metrics
 	$(call install,prometheus)
 
 setup-shipping: ## the same for what builds and checks images, charts and units (buildah, podman, mmdebstrap, systemd, Go)
-	$(call install,jre go etcd containers systemd)
+	$(call install,jre go etcd chromium containers systemd)
 
 setup-chromium: ## the same for Chromium, which shows the console to its tests
 	$(call install,chromium)
