@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_S
 from tests.spark.producing import run
 
 _POLL_S: Final = 0.05
-_TOO_SLOW: Final = "Python worker failed to connect back"
+TOO_SLOW: Final = "Python worker failed to connect back"
 COLUMNS: Final = "topic string, queueId int, queueOffset bigint, body binary"
 
 # A row as tests compare it: queue, offset, body.
@@ -123,7 +123,7 @@ def start_query(writer: Any) -> Any:
         query = writer.start()
         wait_for(partial(_is_initialized, query), lambda: "the query does not start")
         error = query.exception()
-        if error is None or _TOO_SLOW not in str(error) or time.monotonic() > deadline:
+        if error is None or TOO_SLOW not in str(error) or time.monotonic() > deadline:
             return query
 
 
