@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from eruca import Producer
+from tests.interop.brokers import SETTINGS as CLUSTER_SETTINGS
 
 TOPICS: Final = 10_000
 GROUPS: Final = 2_000
 QUEUES: Final = 4
 _SENDS_AT_ONCE: Final = 50
+# For `ErucaCluster`: the name server does not forget a broker that says nothing for minutes, as on a busy machine.
+SETTINGS: Final = {**CLUSTER_SETTINGS, "brokerChannelExpiredTime": 3_600_000}
 
 
 def write_crowd(home: Path) -> None:

@@ -152,6 +152,42 @@ def test_no_public_time_is_in_milliseconds() -> None:
     assert MILLISECONDS.search("first_ms") and not MILLISECONDS.search("items")
 
 
+# What may really be anything: bodies, whose type a serializer decides, types to decode to, and options of a broker or
+# consumer that are passed on.
+_OF_ANY_TYPE = {"body", "type", "**options", "**consumer_options"}
+# kombu, which has no types, calls these.
+_CALLED_BY_OTHERS = {"eruca.integrations.kombu"}
+
+
+def list_untyped(name: str, value: Any) -> Iterator[str]:
+    """The parameters of a public function, or of the methods of a class, that no checker can check."""
+    functions = {name: value}
+    if inspect.isclass(value):
+        methods = [key for key in dir(value) if not key.startswith("_") or key == "__init__"]
+        functions = {f"{name}.{key}": getattr(value, key) for key in methods}
+    for where, function in functions.items():
+        if not inspect.isroutine(function) or not str(getattr(function, "__module__", "")).startswith("eruca"):
+            continue
+        for parameter in inspect.signature(function).parameters.values():
+            label = str(parameter).partition(":")[0]
+            if label != "self" and label not in _OF_ANY_TYPE and parameter.annotation in ("Any", parameter.empty):
+                yield f"{where}({label})"
+
+
+def test_the_arguments_of_public_functions_are_typed() -> None:
+    names = [
+        (f"{module.__name__}.{name}", getattr(module, name))
+        for module, name in list_documented()
+        if module.__name__ not in _CALLED_BY_OTHERS
+    ]
+    assert [found for name, value in names for found in list_untyped(name, value)] == []
+
+    def loose(a: Any, b, *, c: int, **d) -> None: ...  # type: ignore[no-untyped-def]
+
+    loose.__module__ = "eruca.loose"
+    assert list(list_untyped("loose", loose)) == ["loose(a)", "loose(b)", "loose(**d)"]
+
+
 @pytest.mark.parametrize("path", [*GUIDES, *EXAMPLES], ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_guides_and_examples_use_public_names_only(path: Path) -> None:
     assert find_private(path.read_text(encoding="utf-8")) == []

@@ -208,8 +208,8 @@ def list_methods() -> set[str]:
     return {
         f"{name}.{method}"
         for name, part in parts.items()
-        for method, value in vars(type(part)).items()
-        if not method.startswith("_") and callable(value)
+        for method in dir(part)
+        if not method.startswith("_") and callable(getattr(part, method))
     }
 
 

@@ -23,6 +23,8 @@ ARRIVE_SECONDS_MAX = PATIENCE_S
 # Members commit every 200 ms and a handler works for some ms; the rest is for a busy machine. Between two changes of a
 # long run the group works longer than that, so that there are times in which nothing may be repeated.
 WINDOW_SECONDS = 1.0
+# How much of a run is far from any change, so that it means something that nothing is repeated there.
+QUIET_SHARE = 1 / 8
 # For runs whose changes follow each other more closely anyway.
 PATIENT_SECONDS = 5.0
 # Two of each language; `python` has coroutines for handlers, `plain` functions that run in threads.
@@ -88,8 +90,10 @@ def run_churn(
             churn.fill()
             feed.start(settings.topic, QUEUES, keys=run.keys, per_second=run.per_second, count=run.count)
             while run.has_more(churn.kinds.total(), history):
-                history.wait_for_more(run.between, ARRIVE_SECONDS_MAX)
+                history.wait_for_more(run.between, ARRIVE_SECONDS_MAX, run.count)
                 churn.change()
+            if not run.count:
+                history.wait_for_quiet(QUIET_SHARE, ARRIVE_SECONDS_MAX)
             sent = feed.finish(ARRIVE_SECONDS_MAX + 2 * run.count / run.per_second)
             history.wait_until_consumed(sent, ARRIVE_SECONDS_MAX)
             repeated = history.check(sent)

@@ -8,7 +8,9 @@ with the numbers 0, 1, 2 ... of each key in the order in which they were stored.
 
 from __future__ import annotations
 
+import math
 import time
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +21,9 @@ from tests.clients.members import Delivery, Member, Owners, poll
 
 # How much of a list a failure shows.
 SHOWN_MAX = 20
+
+# When each member began with something new of each queue.
+Progress = dict[tuple[str, MessageQueue], list[int]]
 
 
 @dataclass
@@ -55,8 +60,8 @@ class History:
 
     `commit_seconds` is the longest time from the end of a handler until the broker has the offset: the interval of
     commits, plus the longest a handler works (a slow message holds back the offset of those behind it), plus what a
-    busy machine adds. `catch_up_seconds` is the longest a new owner takes, from when the group is at rest, to get past
-    what it was given again.
+    busy machine adds. `catch_up_seconds` is the longest a new owner takes to get past what it was given again, once the
+    group is at rest and the owner has begun with something that nobody was given before.
     """
 
     def __init__(self, *, commit_seconds: float, catch_up_seconds: float) -> None:
@@ -94,12 +99,16 @@ class History:
                 return
         raise AssertionError(f"after {seconds} s {_show('still not consumed', lost)}")
 
-    def wait_for_more(self, count: int, seconds: float) -> None:
-        """Wait until handlers started this many more times, so that a change comes while the group is at work."""
+    def wait_for_more(self, count: int, seconds: float, most: int = 0) -> None:
+        """Wait until handlers started this many more times, so that a change comes while the group is at work.
+
+        If no more than `most` messages are sent, waiting ends when all of them have been delivered.
+        """
         before = len(self.gather())
         for _ in poll(seconds):
-            more = len(self.gather()) - before
-            if more >= count:
+            deliveries = self.gather()
+            more = len(deliveries) - before
+            if more >= count or 0 < most <= len({delivery.body for delivery in deliveries}):
                 return
         raise AssertionError(f"only {more} more deliveries in {seconds} s, not {count}")
 
@@ -140,30 +149,56 @@ class History:
         - the earlier handler was at work when the change began, or later, or was done so shortly before that the offset
           may not have been committed (`commit_seconds`);
         - the later handler began after the change began, and before the new owner must have caught up
-          (`catch_up_seconds` after the group was at rest).
+          (`catch_up_seconds` after the group was at rest and the owner has begun with something new).
         """
+        deliveries = self.gather()
+        progress = find_progress(deliveries)
         earlier: dict[str, Delivery] = {}
         duplicates = []
-        for delivery in self.gather():
+        for delivery in deliveries:
             before = earlier.get(delivery.body)
             if before is not None:
-                duplicates.append(Duplicate(before, delivery, self._explain(before, delivery)))
+                duplicates.append(Duplicate(before, delivery, self._explain(before, delivery, progress)))
             earlier[delivery.body] = delivery
         return duplicates
+
+    def wait_for_quiet(self, share: float, seconds: float) -> None:
+        """Wait until this share of all deliveries is far from any change (`count_quiet`)."""
+        quiet = count = 0
+        for _ in poll(seconds):
+            quiet, count = self.count_quiet(), len(self.gather())
+            if quiet > share * count:
+                return
+        raise AssertionError(f"only {quiet} of {count} deliveries are far from any change after {seconds} s")
 
     def count_quiet(self) -> int:
         """How many deliveries were so far from any change that none would explain it if they came again.
 
         The more there are, the more it means that nothing was repeated without a reason.
         """
-        excused = [(change.began_ns, change.settled_ns + self._catch_up_ns) for change in self.changes]
-        return sum(not any(began <= delivery.began_ns <= end for began, end in excused) for delivery in self.gather())
+        deliveries = self.gather()
+        progress = find_progress(deliveries)
+        queues = {delivery.queue for delivery in deliveries}
+        excused = {
+            queue: [(change.began_ns, self._find_end(change, queue, progress)) for change in self.changes]
+            for queue in queues
+        }
+        return sum(
+            not any(began <= delivery.began_ns <= end for began, end in excused[delivery.queue])
+            for delivery in deliveries
+        )
 
-    def _explain(self, earlier: Delivery, again: Delivery) -> Change | None:
+    def _find_end(self, change: Change, queue: MessageQueue, progress: Progress) -> float:
+        """Until when a change explains repetitions of a queue."""
+        begun = progress.get((change.after.get(queue, ""), queue), [])
+        at = bisect_left(begun, change.settled_ns)
+        return begun[at] + self._catch_up_ns if at < len(begun) else math.inf
+
+    def _explain(self, earlier: Delivery, again: Delivery, progress: Progress) -> Change | None:
         # The last that does: where two follow each other closely, it is the one that caused the repetition.
         for change in reversed(self.changes):
             unsafe = earlier.done_ns is None or earlier.done_ns >= change.began_ns - self._commit_ns
-            near = change.began_ns <= again.began_ns <= change.settled_ns + self._catch_up_ns
+            near = change.began_ns <= again.began_ns <= self._find_end(change, earlier.queue, progress)
             if change.moves(earlier.queue) and unsafe and near:
                 return change
         return None
@@ -189,6 +224,17 @@ class History:
             f"again {again.member} {tell(again.began_ns)}-{tell(again.done_ns)} at offset {again.offset} "
             f"for the {again.reconsume_times + 1}. time; changes: {', '.join(beside) or 'none'}"
         )
+
+
+def find_progress(deliveries: Iterable[Delivery]) -> Progress:
+    """When each member began with messages of each queue that nobody was given before. Deliveries are in order."""
+    progress: Progress = defaultdict(list)
+    seen: set[str] = set()
+    for delivery in deliveries:
+        if delivery.body not in seen:
+            seen.add(delivery.body)
+            progress[delivery.member, delivery.queue].append(delivery.began_ns)
+    return progress
 
 
 def find_lost(deliveries: Iterable[Delivery], sent: Iterable[str]) -> list[str]:

@@ -95,6 +95,20 @@ def test_a_translation_has_the_tables_and_lists_of_the_page(page: Path) -> None:
     assert _list_shapes(TRANSLATIONS[page]) == _list_shapes(page)
 
 
+@pytest.mark.parametrize("page", TRANSLATIONS, ids=lambda page: page.name)
+def test_a_translation_shows_the_commands_and_settings_of_the_page(page: Path) -> None:
+    assert _list_fences(TRANSLATIONS[page]) == _list_fences(page) != []
+
+
+def _list_fences(page: Path) -> list[tuple[str, list[str]]]:
+    """The language of each fenced block of a page, and its lines without what follows two blanks: comments."""
+    fences = re.findall(r"^```(.*?)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [
+        (info, [part for line in text.splitlines() if (part := re.split(r"(?<=\S)  +|#", line)[0].rstrip())])
+        for info, text in fences
+    ]
+
+
 def _list_shapes(page: Path) -> list[tuple[str, int]]:
     """The tables and lists of a page, in order, with the number of their rows or entries."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)

@@ -69,6 +69,9 @@ def tell(*deliveries: Delivery) -> History:
     return history
 
 
+# What the new owner is given when the group is at rest: nobody has had it before.
+NEW = deliver("n", 12, member="b")
+
 # --- lost and repeated ------------------------------------------------------------------------------------------
 
 
@@ -95,7 +98,23 @@ def test_what_was_never_sent_is_refused() -> None:
     ],
 )
 def test_repetition_around_a_change_is_explained(earlier: Delivery, again: Delivery) -> None:
-    assert tell(earlier, again).check(["m"]) == {"b joins": 1}
+    assert tell(earlier, again, NEW).check(["m", "n"]) == {"b joins": 1}
+
+
+def test_a_new_owner_has_not_caught_up_before_it_is_given_something_new() -> None:
+    late = deliver("m", 60, member="b"), deliver("n", 60.1, member="b")
+    assert tell(deliver("m", 9.5), *late).check(["m", "n"]) == {"b joins": 1}
+    later = tell(deliver("m", 9.5), *late, deliver("m", 62.2, member="b"))
+    with pytest.raises(AssertionError, match="came again without a reason: 1"):
+        later.check(["m", "n"])
+
+
+def test_a_run_waits_until_enough_is_far_from_changes() -> None:
+    history = tell(deliver("m", 9.5), deliver("m", 10.5, member="b"), NEW, deliver("o", 14.1, member="b"))
+    assert history.count_quiet() == 2
+    history.wait_for_quiet(0.4, 0)
+    with pytest.raises(AssertionError, match="only 2 of 4 deliveries"):
+        history.wait_for_quiet(0.5, 0)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +130,11 @@ def test_repetition_around_a_change_is_explained(earlier: Delivery, again: Deliv
 )
 def test_repetition_without_a_reason_is_refused(earlier: Delivery, again: Delivery) -> None:
     with pytest.raises(AssertionError, match=r"came again without a reason: 1\nm of queue \d at offset 0: a "):
-        tell(earlier, again).check(["m"])
+        tell(earlier, again, NEW).check(["m", "n"])
 
 
 def test_every_repetition_is_judged_by_the_one_before_it() -> None:
-    history = tell(deliver("m", 9.5), deliver("m", 10.5, member="b"), deliver("m", 20, member="b"))
+    history = tell(deliver("m", 9.5), deliver("m", 10.5, member="b"), NEW, deliver("m", 20, member="b"))
     assert [duplicate.change is not None for duplicate in history.find_duplicates()] == [True, False]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.churn import Churn
-from tests.clients.churnruns import LOCK_LIVE_MS, PATIENT_SECONDS, QUEUES, WINDOW_SECONDS
+from tests.clients.churnruns import LOCK_LIVE_MS, PATIENT_SECONDS, QUEUES, QUIET_SHARE, WINDOW_SECONDS
 from tests.clients.history import History
 from tests.clients.members import JavaFeed, JavaMember, Member, MemberSettings, poll, wait_for_owners
 from tests.figures import note_figures
@@ -110,6 +110,7 @@ def test_java_members_come_and_go(strategy: str, order: str, peer: Peer, eruca: 
             for _ in range(CHANGES):
                 history.wait_for_more(BETWEEN_CHANGES, ARRIVE_SECONDS_MAX)
                 churn.change()
+            history.wait_for_quiet(QUIET_SHARE, ARRIVE_SECONDS_MAX)
             sent = feed.finish()
             history.wait_until_consumed(sent, ARRIVE_SECONDS_MAX)
             repeated = history.check(sent)

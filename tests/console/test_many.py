@@ -13,7 +13,7 @@ import pytest
 
 from eruca import Producer
 from tests.console.browsing import ADMIN, PASSWORD, ConsoleProcess, choose_first_password, log_in, poll
-from tests.crowd import TOPICS, send_to_each, write_crowd
+from tests.crowd import SETTINGS, TOPICS, send_to_each, write_crowd
 from tests.figures import note_figures
 from tests.interop.brokers import ErucaCluster
 
@@ -50,7 +50,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ErucaCluster]:
     """A broker with many topics and groups that are behind."""
     home = tmp_path_factory.mktemp("crowded-console")
     write_crowd(home)
-    with ErucaCluster(home) as cluster:
+    with ErucaCluster(home, SETTINGS) as cluster:
         asyncio.run(send_to_each(cluster.name_server))
         yield cluster
 

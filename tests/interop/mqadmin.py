@@ -19,9 +19,7 @@ from click.testing import CliRunner
 from eruca._cli.main import main
 from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.interop.javapeer import JavaProgram
-
-# A broker samples its counters every 10 s.
-SAMPLE_SECONDS_MAX = 30
+from tests.patience import PATIENCE_S
 
 # What differs between any two runs, of the same system too, by its look.
 VOLATILE = (
@@ -184,12 +182,12 @@ class Side:
     def build(self, what: str = "build") -> None:
         """Make the content that commands are asked about; with `trace`, a message whose producer traces it."""
         request = {"do": what, "kind": self.kind, "nameServer": self._cluster.name_server}
-        (ids,) = self._program.ask(request | {"address": self._cluster.broker, "broker": BROKER_NAME}, seconds=120)
+        (ids,) = self._program.ask(request | {"address": self._cluster.broker, "broker": BROKER_NAME})
         self._words |= {label.removesuffix(f"-{self.kind}"): name for label, name in ids.items()}
 
     def answer(self, ask: Ask, tool: str) -> Answer:
         """The answer of a tool; when something is awaited, the first that has it."""
-        deadline = time.monotonic() + SAMPLE_SECONDS_MAX
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             answer = self._answer(ask, tool)
             rows = [item for item in answer.fields if isinstance(item, dict)]

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -20,6 +21,7 @@ from tests.patience import PATIENCE_S
 from tests.spark.producing import run
 
 _POLL_S: Final = 0.05
+_TOO_SLOW: Final = "Python worker failed to connect back"
 COLUMNS: Final = "topic string, queueId int, queueOffset bigint, body binary"
 
 # A row as tests compare it: queue, offset, body.
@@ -54,7 +56,7 @@ class Sink:
         writer = frame.writeStream.format("parquet").option("path", str(self.out))
         if trigger:
             writer = writer.trigger(**trigger)
-        return writer.option("checkpointLocation", str(self.checkpoint)).start()
+        return start_query(writer.option("checkpointLocation", str(self.checkpoint)))
 
     def run(self, frame: Any) -> list[dict[str, Any]]:
         """Read what is available now; returns the progress of each batch that had rows."""
@@ -108,6 +110,25 @@ class Sink:
     def read_offset_text(self, batch: int) -> str:
         """The end offset of a batch as Spark wrote it."""
         return (self.checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[2]
+
+
+def start_query(writer: Any) -> Any:
+    """Start a query, again if Spark gave up on the Python process of its source.
+
+    Spark gives that process ten seconds to start, which no setting changes. On a busy machine it may take longer. The
+    query has done nothing then.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        query = writer.start()
+        wait_for(partial(_is_initialized, query), lambda: "the query does not start")
+        error = query.exception()
+        if error is None or _TOO_SLOW not in str(error) or time.monotonic() > deadline:
+            return query
+
+
+def _is_initialized(query: Any) -> bool:
+    return not query.status["message"].startswith("Initializing")
 
 
 def finish(query: Any, timeout_s: float = PATIENCE_S) -> None:

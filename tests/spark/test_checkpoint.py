@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from eruca._cli.main import main
 from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.spark.producing import create_topic, name_topic, send
-from tests.spark.streams import Sink, number_bodies, open_stream, wait_for_next_ms
+from tests.spark.streams import Sink, number_bodies, open_stream, start_query, wait_for_next_ms
 
 
 def run(*words: object) -> Any:
@@ -93,7 +93,7 @@ def test_a_batch_that_cannot_succeed_is_given_up(spark: Any, cluster: Cluster, t
 
     def run_query() -> None:
         writer = open_stream(spark, cluster, subscribe=topic).writeStream.foreachBatch(write)
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query = start_query(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True))
         query.awaitTermination()
 
     run_query()

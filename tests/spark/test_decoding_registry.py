@@ -23,7 +23,7 @@ from tests.authority import Authority
 from tests.interop.brokers import Cluster
 from tests.schemaregistry import RegistryServer, frame
 from tests.spark.producing import name_topic, send
-from tests.spark.streams import open_stream
+from tests.spark.streams import open_stream, start_query
 from tests.spark.test_decoding import collect, make_frame, make_message
 
 LOGIN = ("ann", "hush")
@@ -111,7 +111,7 @@ def test_a_stream_of_two_schemas_becomes_one_table(
     writer = decoded.writeStream.foreachBatch(
         set_bad_aside(lambda rows, _: good.extend(rows.collect()), lambda rows, _: bad.extend(rows.collect()))
     )
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query = start_query(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True))
     query.awaitTermination()
     assert sorted(tuple(row.value) for row in good) == [("o-1", 100, "new"), ("o-2", 2**40, "paid")]
     assert sorted(row.error for row in bad) == [

@@ -32,7 +32,7 @@ from tests.spark.producing import create_topic, name_topic, send
 
 def read_topic(spark: Any, cluster: Cluster, topic: str) -> list[Any]:
     frame = open_messages(spark, MessageInput(access=Access(cluster.name_server), topics=(topic,)))
-    return frame.orderBy("queueId", "queueOffset").collect()  # type: ignore[no-any-return]
+    return frame.orderBy("queueId", "queueOffset").collect()
 
 
 # --- frames -----------------------------------------------------------------------------------------------------------

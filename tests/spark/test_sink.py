@@ -18,7 +18,7 @@ from tests.interop.brokers import BROKER_NAME, Cluster, ErucaCluster, JavaCluste
 from tests.patience import PATIENCE_S
 from tests.spark.producing import create_topic, name_topic, run, send
 from tests.spark.reading import read_rows
-from tests.spark.streams import finish, open_stream
+from tests.spark.streams import finish, open_stream, start_query
 
 WAIT_S = PATIENCE_S
 
@@ -126,7 +126,7 @@ def test_a_stream_is_copied_to_another_topic(spark: Any, cluster: Cluster, tmp_p
         frame = open_stream(spark, cluster, subscribe=source, maxOffsetsPerTrigger=300).select("body")
         writer = frame.writeStream.format("rocketmq").option("nameServer", cluster.name_server)
         writer = writer.option("topic", target).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        finish(writer.trigger(availableNow=True).start())
+        finish(start_query(writer.trigger(availableNow=True)))
         found = Counter(row["body"] for row in read(cluster, target, count))
         assert found == {b"message-%d" % number: 1 + (number < count - 500) for number in range(500)}
         send(cluster, source, 200)

@@ -13,7 +13,7 @@ import pytest
 from eruca import Decision, MessageQueue, Outgoing
 from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.spark.producing import commit_group, create_topic, name_topic, send, send_transactions, wait_for_offsets
-from tests.spark.streams import Sink, finish, number_bodies, open_stream, wait_for, wait_for_next_ms
+from tests.spark.streams import Sink, finish, number_bodies, open_stream, start_query, wait_for, wait_for_next_ms
 
 LARGEST = 2**63 - 1
 
@@ -278,7 +278,7 @@ def test_batches_of_a_function(spark: Any, cluster: Cluster, tmp_path: Path) -> 
     def run() -> None:
         frame = open_stream(spark, cluster, subscribe=topic, maxOffsetsPerTrigger=40)
         writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))
-        finish(writer.trigger(availableNow=True).start())
+        finish(start_query(writer.trigger(availableNow=True)))
 
     run()
     assert sorted(body for bodies in seen.values() for body in bodies) == number_bodies(0, 100)

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from eruca._admin.connection import Connection
+from eruca._admin.lag import list_groups
 from eruca._admin.queueends import list_queue_ends
 from eruca._admin.results import LIMIT, Listed
 from eruca._admin.storedmessages import StoredMessage, describe_message, make_row
@@ -155,7 +156,7 @@ def find_topic(letter: Message) -> str:
 
 
 async def _read(connection: Connection, group: str, wanted: Wanted = ALL) -> AsyncIterator[Message]:
-    """Yield the dead letters of a group, oldest first on each broker. Raises NoRoute if it never had any."""
+    """Yield the dead letters of a group, oldest first on each broker. Raises NoRoute if no broker knows it."""
     left = wanted.limit
     missing = set(wanted.ids)
     for queue in await _list_queues(connection, group):
@@ -180,8 +181,12 @@ async def _list_queues(connection: Connection, group: str) -> list[MessageQueue]
     topic = DLQ_PREFIX + check_group(group)
     route = await connection.find_route(topic)
     if route is None:
+        # A group has the topic from its first dead letter on.
+        known, problems = await list_groups(connection, await find_targets(connection))
+        if group in known or problems:
+            return []
         raise NoRoute(
-            f"group {group} has no dead letters: there is no topic {topic}",
+            f"group {group} has no dead letters: no broker knows it",
             hint="eruca dlq list shows the groups that have some",
         )
     # Old brokers create these topics without permission to read.
@@ -322,7 +327,7 @@ class DeadLetters:
         return Listed(items=rows, cut=len(topics) > limit, problems=brokers.problems)
 
     async def count(self, group: str) -> int:
-        """Return the number of dead letters of a group. Raises NoRoute if it never had any."""
+        """Return the number of dead letters of a group. Raises NoRoute if no broker knows it."""
         reader = self._connection.reader
         total = 0
         for queue in await _list_queues(self._connection, group):
@@ -330,7 +335,7 @@ class DeadLetters:
         return total
 
     async def read(self, group: str, wanted: Wanted = ALL) -> AsyncIterator[StoredMessage]:
-        """Yield the dead letters of a group, oldest first on each broker. Raises NoRoute if it never had any."""
+        """Yield the dead letters of a group, oldest first on each broker. Raises NoRoute if no broker knows it."""
         async for letter in _read(self._connection, group, wanted):
             yield describe_message(letter)
 

@@ -175,13 +175,13 @@ async def _find_at(connection: Connection, address: str, queue: MessageQueue, ti
 # --- by offset: nobody may be connected -------------------------------------------------------------------------------
 
 
-async def refuse_members(connection: Connection, group: str, addresses: Iterable[str], then: str) -> None:
+async def refuse_members(connection: Connection, group: str, addresses: Iterable[str]) -> None:
     """Raise ConfigError while members are connected: they would overwrite the offsets with their own."""
     for address in addresses:
         if members := await list_connected(connection, address, group):
             raise ConfigError(
                 f"group {group} has {say_count(len(members), 'connected member')}, which would overwrite the offsets",
-                hint=f"stop them, then {then} again",
+                hint=f"stop them first; eruca group show {group} lists them",
             )
 
 

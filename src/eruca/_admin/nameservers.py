@@ -11,7 +11,7 @@ import msgspec
 from eruca._admin.brokers import ServerConfig
 from eruca._admin.comparing import Disagreement, compare_name_servers
 from eruca._admin.connection import Connection
-from eruca._admin.orders import join_order, list_values, read_value, split_order
+from eruca._admin.orders import check_order, list_values, read_value
 from eruca._admin.results import (
     LIMIT,
     Change,
@@ -220,10 +220,7 @@ class NameServers:
 
     async def order_put(self, topic: str, order: str, *, dry_run: bool = False) -> Changed[str]:
         """Set the order configuration of a topic: `broker-a:4;broker-b:4`. Raises ConfigError for another form."""
-        queues = split_order(order)
-        if join_order(queues) != order.rstrip(";"):
-            raise ConfigError(f"order={order!r}: expected BROKER:QUEUES;BROKER:QUEUES", hint="broker-a:4;broker-b:4")
-        return await self.kv_put(ORDER_TOPICS, topic, order, dry_run=dry_run)
+        return await self.kv_put(ORDER_TOPICS, topic, check_order(order), dry_run=dry_run)
 
     async def order_delete(self, topic: str, *, dry_run: bool = False) -> Changed[str]:
         """Delete the order configuration of a topic."""

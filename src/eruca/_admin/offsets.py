@@ -108,7 +108,7 @@ class Offsets:
         known = await find_queues(connection, topic)
         if place not in known:
             raise NoRoute(f"topic {topic} has no queue {broker}:{queue}", hint=f"eruca topic show {topic} lists them")
-        await refuse_members(connection, group, [connection.find_master(broker)], "set it")
+        await refuse_members(connection, group, [connection.find_master(broker)])
         find = find_exactly(connection, {place: offset})
         moves = await write_all(connection, group, [place], find, dry_run=dry_run)
         return conclude(group, moves, datetime.now(UTC))
@@ -120,7 +120,7 @@ class Offsets:
         """
         connection = self._connection
         queues = await find_queues(connection, topic)
-        await refuse_members(connection, group, (await connection.list_masters()).values(), "shift it")
+        await refuse_members(connection, group, (await connection.list_masters()).values())
         moves = await write_all(connection, group, queues, find_shifted(connection, by), dry_run=dry_run)
         return conclude(group, moves, datetime.now(UTC))
 
@@ -131,7 +131,7 @@ class Offsets:
         """
         connection = self._connection
         masters = await connection.list_masters()
-        await refuse_members(connection, target, masters.values(), "clone")
+        await refuse_members(connection, target, masters.values())
         found = await self._read(source, topic)
         if not found:
             raise _explain_none(source, topic)
@@ -139,17 +139,18 @@ class Offsets:
         if dry_run:
             planned = [describe_move(queue, before.get(queue), found[queue], "planned") for queue in found]
             return conclude(target, planned, datetime.now(UTC))
-        header = CloneGroupOffsetHeader(src_group=source, dest_group=target, topic=topic or "", offline=True)
-        failures: dict[str, str] = {}
-        for broker in sorted({queue.broker_name for queue in found}):
+        # Topic by topic: asked for all topics at once, a Java broker copies nothing and reports success.
+        failures: dict[tuple[str, str], str] = {}
+        for broker, name in sorted({(queue.broker_name, queue.topic) for queue in found}):
+            header = CloneGroupOffsetHeader(src_group=source, dest_group=target, topic=name, offline=True)
             try:
                 await connection.ask(masters[broker], RequestCode.CLONE_GROUP_OFFSET, header)
             except ErucaError as error:
-                failures[broker] = str(error)
+                failures[broker, name] = str(error)
         after = await self._read(target, topic)
         moves = []
         for queue in found:
-            reason = failures.get(queue.broker_name, "")
+            reason = failures.get((queue.broker_name, queue.topic), "")
             if not reason and after.get(queue) is None:
                 reason = "the broker did not copy the offset"
             outcome = "failed" if reason else "written"
@@ -167,7 +168,7 @@ class Offsets:
         """
         connection = self._connection
         name = group or saved.group
-        await refuse_members(connection, name, (await connection.list_masters()).values(), "restore them")
+        await refuse_members(connection, name, (await connection.list_masters()).values())
         wanted = {MessageQueue(each.broker, each.queue, each.topic): each.offset for each in saved.offsets}
         gone: dict[MessageQueue, str] = {}
         for topic in sorted({queue.topic for queue in wanted}):

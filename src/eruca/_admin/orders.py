@@ -9,7 +9,7 @@ from eruca._wire.bodies import KVTable
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import KVConfigAnswerHeader, KVConfigHeader, NamespaceHeader, PutKVConfigHeader
 from eruca._wire.names import ORDER_TOPICS
-from eruca.errors import NetError, RequestRefused
+from eruca.errors import ConfigError, NetError, RequestRefused
 
 
 async def read_value(connection: Connection, server: str, namespace: str, key: str) -> str | None:
@@ -77,6 +77,13 @@ def split_order(order: str) -> dict[str, int]:
     """Return the number of queues by broker."""
     parts = [part.partition(":") for part in order.split(";") if part]
     return {name: int(count) for name, _, count in parts if name and count.isdecimal()}
+
+
+def check_order(order: str) -> str:
+    """Return an order. Raises ConfigError if it has another form."""
+    if join_order(split_order(order)) != order.rstrip(";"):
+        raise ConfigError(f"order={order!r}: expected BROKER:QUEUES;BROKER:QUEUES", hint="broker-a:4;broker-b:4")
+    return order
 
 
 def join_order(queues: Mapping[str, int]) -> str:

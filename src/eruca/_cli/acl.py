@@ -15,11 +15,13 @@ from eruca._cli.completing import suggest_brokers
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import format_time
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
+from eruca._ground.limits import ACL_KEY_CHARS_MAX, ACL_KEY_CHARS_MIN
 from eruca.admin import Account, AccountVersion, Admin, Changed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PERMISSIONS = click.Choice(["DENY", "PUB", "SUB", "PUB|SUB"])
+_PERMISSION_NAMES = '[DENY|PUB|SUB|"PUB|SUB"]'
 
 
 @click.group(cls=CommandGroup)
@@ -32,9 +34,9 @@ def acl() -> None:
     \b
     Examples:
       eruca acl list
-      eruca acl create shop --new-secret shop.yml --topic "orders=PUB|SUB"
-      eruca acl update shop --group billing=SUB
-      eruca acl delete shop
+      eruca acl create webshop --new-secret webshop.yml --topic "orders=PUB|SUB"
+      eruca acl update webshop --group billing=SUB
+      eruca acl delete webshop
       eruca acl addresses list         addresses that need no account
     """
 
@@ -53,7 +55,7 @@ def list_(view: Viewing, access_key: str | None, broker: str | None, limit: int 
     \b
     Examples:
       eruca acl list
-      eruca acl list shop -o json | jq .topics
+      eruca acl list webshop -o json | jq .topics
     """
 
     async def ask(admin: Admin) -> View:
@@ -64,7 +66,9 @@ def list_(view: Viewing, access_key: str | None, broker: str | None, limit: int 
             rows,
             columns,
             _draw_account,
-            empty="there is no such account; `eruca acl create NAME --new-secret FILE` makes one",
+            empty=f"there is no account {access_key}; `eruca acl create {access_key} --new-secret FILE` makes it"
+            if access_key is not None
+            else "no broker has accounts: `eruca acl create NAME --new-secret FILE` makes one where aclEnable=true",
             is_wrong=access_key is not None and not rows,
         )
         return View(
@@ -136,10 +140,18 @@ def _add_rights(defaults: bool) -> Callable[[Function], Function]:
                     "--admin/--no-admin", default=False if defaults else None, help="Whether it may do everything."
                 ),
                 click.option(
-                    "--default-topic", type=_PERMISSIONS, default=default, help="Its permission for other topics."
+                    "--default-topic",
+                    type=_PERMISSIONS,
+                    metavar=_PERMISSION_NAMES,
+                    default=default,
+                    help="Its permission for other topics.",
                 ),
                 click.option(
-                    "--default-group", type=_PERMISSIONS, default=default, help="Its permission for other groups."
+                    "--default-group",
+                    type=_PERMISSIONS,
+                    metavar=_PERMISSION_NAMES,
+                    default=default,
+                    help="Its permission for other groups.",
                 ),
                 click.option(
                     "-t",
@@ -188,8 +200,14 @@ def _add_secret_options(function: Function) -> Function:
     )(function)
 
 
+def _check_new_name(text: str) -> str:
+    if not ACL_KEY_CHARS_MIN <= len(text) <= ACL_KEY_CHARS_MAX:
+        raise click.BadParameter(f"{text!r}: the name of an account has {ACL_KEY_CHARS_MIN} characters or more")
+    return text
+
+
 @acl.command()
-@click.argument("access_key", metavar="ACCOUNT")
+@click.argument("access_key", metavar="ACCOUNT", callback=lambda _context, _parameter, text: _check_new_name(text))
 @_add_secret_options
 @_add_rights(defaults=True)
 @add_place_options
@@ -197,16 +215,20 @@ def _add_secret_options(function: Function) -> Function:
 def create(change: Changing, access_key: str, file: Path | None, new_file: Path | None, **rights: Any) -> None:
     """Create ACCOUNT on all brokers, or on some.
 
-    Its secret is read from a file, typed, or made at random and written to a file that only you can read, for
-    --account of these commands.
+    The name has 7 characters or more. Its secret is read from a file, typed, or made at random and written to a file
+    that only you can read, for --account of these commands.
 
     \b
     Examples:
-      eruca acl create shop --new-secret shop.yml --topic "orders=PUB|SUB"
-      eruca acl create reader --secret-file reader.yml --default-topic SUB
+      eruca acl create webshop --new-secret webshop.yml --topic "orders=PUB|SUB"
+      eruca acl create reporting --secret-file reporting.yml --default-topic SUB
     """
     with find_secret(access_key, file, new_file, dry_run=change.dry_run) as secret:
-        change.apply(lambda admin, dry_run: admin.accounts.create(access_key, secret, **rights, dry_run=dry_run))
+
+        async def work(admin: Admin, dry_run: bool) -> Changed[Account]:
+            return secret.note(await admin.accounts.create(access_key, secret.text, **rights, dry_run=dry_run))
+
+        change.apply(work)
 
 
 @acl.command()
@@ -222,23 +244,23 @@ def update(change: Changing, access_key: str, file: Path | None, new_file: Path 
 
     \b
     Examples:
-      eruca acl update shop --group billing=SUB --group audit=SUB
-      eruca acl update shop --new-secret shop2.yml
+      eruca acl update webshop --group billing=SUB --group audit=SUB
+      eruca acl update webshop --new-secret webshop2.yml
     """
     given = {name for name, value in rights.items() if value is not None and name not in ("brokers", "cluster")}
     if not given and file is None and new_file is None:
         raise click.UsageError("nothing to change: pass a permission, for example --topic orders=SUB, or a secret")
 
-    def apply(secret: str | None) -> None:
-        change.apply(
-            lambda admin, dry_run: admin.accounts.update(access_key, secret_key=secret, **rights, dry_run=dry_run)
-        )
-
     if file is None and new_file is None:
-        apply(None)
+        change.apply(lambda admin, dry_run: admin.accounts.update(access_key, **rights, dry_run=dry_run))
         return
     with find_secret(access_key, file, new_file, dry_run=change.dry_run) as secret:
-        apply(secret)
+
+        async def work(admin: Admin, dry_run: bool) -> Changed[Account]:
+            key = secret.text
+            return secret.note(await admin.accounts.update(access_key, secret_key=key, **rights, dry_run=dry_run))
+
+        change.apply(work)
 
 
 @acl.command()
@@ -250,8 +272,8 @@ def delete(change: Changing, access_key: str, **where: Any) -> None:
 
     \b
     Examples:
-      eruca acl delete shop --dry-run
-      eruca acl delete shop --yes
+      eruca acl delete webshop --dry-run
+      eruca acl delete webshop --yes
     """
     change.apply(
         lambda admin, dry_run: admin.accounts.delete(access_key, **where, dry_run=dry_run),

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ import click
 from eruca._cli.init import SECRET_BYTES, write_new
 from eruca._cli.saying import say
 from eruca._client.accountfile import read_account_file
+from eruca.admin import Account, Changed
 from eruca.errors import ConfigError, ErucaError
 
 _FILE = """\
@@ -24,31 +26,46 @@ secretKey: {secret}
 """
 
 
+@dataclass(slots=True)
+class Secret:
+    """The secret for an account, and whether no broker has taken it."""
+
+    text: str
+    is_refused: bool = False
+
+    def note(self, changed: Changed[Account]) -> Changed[Account]:
+        """Keep in mind whether all brokers refused it; returns the change."""
+        self.is_refused = bool(changed.changes) and all(change.outcome == "failed" for change in changed.changes)
+        return changed
+
+
 @contextmanager
-def find_secret(access_key: str, file: Path | None, new_file: Path | None, *, dry_run: bool) -> Iterator[str]:
+def find_secret(access_key: str, file: Path | None, new_file: Path | None, *, dry_run: bool) -> Iterator[Secret]:
     """Yield the secret for an account: from a file, a new one in a new file, or typed on the terminal.
 
-    A new file is removed again if the block raises one of our errors, because then the account does not have it.
+    A new file is removed again if no account has its secret: all brokers refused it, or one of our errors was raised.
     """
     if file is not None and new_file is not None:
         raise click.UsageError("--secret-file and --new-secret are mutually exclusive")
     if file is not None:
-        yield _read(access_key, file)
+        yield Secret(_read(access_key, file))
     elif new_file is None:
-        yield _ask(access_key)
+        yield Secret(_ask(access_key))
     elif dry_run:
-        yield secrets.token_urlsafe(SECRET_BYTES)
+        yield Secret(secrets.token_urlsafe(SECRET_BYTES))
     else:
-        secret = secrets.token_urlsafe(SECRET_BYTES)
-        _write(new_file, access_key, secret)
+        secret = Secret(secrets.token_urlsafe(SECRET_BYTES))
+        _write(new_file, access_key, secret.text)
         try:
             yield secret
         except ErucaError:
-            with suppress(OSError):
-                new_file.unlink()
+            secret.is_refused = True
             raise
         finally:
-            if new_file.exists():
+            if secret.is_refused:
+                with suppress(OSError):
+                    new_file.unlink()
+            else:
                 say(f"the account is in {new_file}; use it with --account")
 
 

@@ -9,11 +9,11 @@ import click
 
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_one_place_options
-from eruca._cli.completing import suggest_brokers, suggest_clusters, suggest_options
+from eruca._cli.completing import suggest_brokers, suggest_clusters, suggest_keys
 from eruca._cli.grouping import CommandGroup, ServerGroup
 from eruca._cli.output import format_bytes, format_time
 from eruca._cli.serve import broker as start
-from eruca._cli.serverconfig import hide_changes, parse_settings, view_configs
+from eruca._cli.serverconfig import add_settings_argument, hide_changes, view_configs
 from eruca._cli.tables import make_table
 from eruca._cli.topic import RATE_COLUMNS, draw_rate
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
@@ -239,7 +239,7 @@ def config() -> None:
 
 
 @config.command("get")
-@click.argument("keys", metavar="[KEY]...", nargs=-1, shell_complete=suggest_options)
+@click.argument("keys", metavar="[KEY]...", nargs=-1, shell_complete=suggest_keys)
 @add_one_place_options
 @add_view_options
 def get_(view: Viewing, keys: tuple[str, ...], broker: str | None, cluster: str | None) -> None:
@@ -260,10 +260,10 @@ def get_(view: Viewing, keys: tuple[str, ...], broker: str | None, cluster: str 
 
 
 @config.command("set")
-@click.argument("options", metavar="KEY=VALUE...", nargs=-1, required=True, shell_complete=suggest_options)
+@add_settings_argument
 @add_one_place_options
 @add_change_options()
-def set_(change: Changing, options: tuple[str, ...], broker: str | None, cluster: str | None) -> None:
+def set_(change: Changing, options: dict[str, str], broker: str | None, cluster: str | None) -> None:
     """Change options while brokers run: of one, of those of a cluster, or of all masters.
 
     `eruca config list --mutable` lists the options of Eruca that can change. A broker writes them to its .conf file, so
@@ -274,10 +274,9 @@ def set_(change: Changing, options: tuple[str, ...], broker: str | None, cluster
       eruca broker config set fileReservedTime=48
       eruca broker config set brokerPermission=4 --broker broker-a --dry-run
     """
-    wanted = parse_settings(options)
 
     async def work(admin: Admin, dry_run: bool) -> Changed[dict[str, str]]:
-        changed = await admin.brokers.set_config(wanted, broker=broker, cluster=cluster, dry_run=dry_run)
+        changed = await admin.brokers.set_config(options, broker=broker, cluster=cluster, dry_run=dry_run)
         return hide_changes(changed)
 
     change.apply(work)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eruca._cli.choosing import add_group_argument, add_topic_argument
-from eruca._cli.completing import suggest_brokers
+from eruca._cli.completing import suggest_brokers, suggest_clients
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import format_time
 from eruca._cli.tables import make_table
@@ -65,7 +65,7 @@ def _draw_producer(row: ProducerClient) -> tuple[str, ...]:
 
 @client.command()
 @add_group_argument
-@click.argument("client_id", metavar="CLIENT")
+@click.argument("client_id", metavar="CLIENT", shell_complete=suggest_clients)
 @add_view_options
 def show(view: Viewing, group: str, client_id: str) -> None:
     """Show what a consumer is doing: its queues, what it has fetched and not finished, how fast it is.
@@ -110,7 +110,7 @@ def _draw_pace(row: TopicPace) -> tuple[str, ...]:
 
 @client.command()
 @add_group_argument
-@click.argument("client_id", metavar="CLIENT")
+@click.argument("client_id", metavar="CLIENT", shell_complete=suggest_clients)
 @add_view_options
 def stack(view: Viewing, group: str, client_id: str) -> None:
     """Show where the threads of a consumer are: for one that hangs.

@@ -13,7 +13,7 @@ from eruca._admin.members import JAVA
 from eruca._cli.administer import operate
 from eruca._cli.changing import add_dry_run_option
 from eruca._cli.clusterforget import forget
-from eruca._cli.completing import suggest_brokers
+from eruca._cli.completing import suggest_brokers, suggest_members
 from eruca._cli.connecting import add_nameserver_option, name_cluster
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import add_output_option, format_bytes, format_time, print_document, to_plain
@@ -290,7 +290,7 @@ def add_change_options(function: Function) -> Function:
 
 
 @cluster.command()
-@click.argument("broker", metavar="BROKER")
+@click.argument("broker", metavar="BROKER", shell_complete=suggest_members)
 @add_change_options
 @add_nameserver_option
 @add_output_option
@@ -318,7 +318,7 @@ def promote(broker: str, nameservers: str, output: str, **how: Any) -> None:
 
 
 @cluster.command()
-@click.argument("broker", metavar="BROKER")
+@click.argument("broker", metavar="BROKER", shell_complete=suggest_members)
 @click.option("--no-successor", is_flag=True, help="Promote no other member: the broker name accepts no messages then.")
 @add_change_options
 @add_nameserver_option

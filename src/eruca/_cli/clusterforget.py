@@ -6,10 +6,17 @@ import click
 
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.grouping import SectionedCommand
+from eruca._net.addresses import is_address
+
+
+def _parse_address(text: str) -> str:
+    if not is_address(text):
+        raise click.BadParameter(f"{text!r}: expected HOST:PORT; `eruca cluster list` shows the members")
+    return text
 
 
 @click.command(cls=SectionedCommand)
-@click.argument("address", metavar="HOST:PORT")
+@click.argument("address", metavar="HOST:PORT", callback=lambda _context, _parameter, text: _parse_address(text))
 @add_change_options(asks=True)
 def forget(change: Changing, address: str) -> None:
     """Have the members of a broker name forget one that is gone for good, or that has a new address.

@@ -60,12 +60,40 @@ def suggest_clusters(context: click.Context, parameter: click.Parameter, incompl
     return _suggest(context, incomplete, ask)
 
 
+def suggest_members(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Suggest members of broker names, by name and id."""
+
+    async def ask(admin: Admin) -> Iterable[str]:
+        return {f"{row.broker}:{row.broker_id}" for row in (await admin.cluster.members()).items if row.broker_id >= 0}
+
+    return _suggest(context, incomplete, ask)
+
+
+def suggest_clients(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Suggest the members of the group that was named before."""
+
+    async def ask(admin: Admin) -> list[str]:
+        return [row.client_id for row in (await admin.groups.members(context.params["group"], limit=_ITEMS_MAX)).items]
+
+    return _suggest(context, incomplete, ask)
+
+
+def suggest_keys(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Suggest options of servers."""
+    from eruca._cli.optionlist import list_options
+
+    return _list_keys({facts.key for facts in list_options()}, incomplete)
+
+
 def suggest_options(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Suggest options of servers that can be changed while they run."""
     from eruca._cli.optionlist import list_options
 
-    keys = sorted({facts.key for facts in list_options() if facts.info.mutable})
-    return [CompletionItem(key) for key in keys if key.lower().startswith(incomplete.lower())]
+    return _list_keys({facts.key for facts in list_options() if facts.info.mutable}, incomplete)
+
+
+def _list_keys(keys: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(key) for key in sorted(keys) if key.lower().startswith(incomplete.lower())]
 
 
 def _suggest(

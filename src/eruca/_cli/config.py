@@ -9,6 +9,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from eruca._cli.completing import suggest_keys
 from eruca._cli.grouping import CommandGroup
 from eruca._cli.optionlist import OptionFacts, Role, find_near_keys, find_options, list_options
 from eruca._cli.output import add_output_option, print_document, print_rows
@@ -38,7 +39,7 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=suggest_keys)
 @add_output_option
 def explain(keys: tuple[str, ...], output: str) -> None:
     """Explain an option: meaning, default, unit, bounds, whether it can change at run time, and how to set it.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from eruca._cli.grouping import SectionedCommand
 from eruca.errors import ErucaError
 
 _START_SECONDS_MAX = 60
@@ -26,7 +27,7 @@ _STEPS = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--spark", is_flag=True, help="The longer tour: orders, a consumer group, and hourly revenue with Spark.")
 @click.option(
     "--orders",
@@ -94,7 +95,7 @@ def _open_stage() -> Iterator[tuple[Path, str]]:
 
 def _start(directory: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "eruca", "up", "--output=json", f"--data={directory / 'data'}"]
-    ports = ["--nameserver-port=0", "--listen-port=0", "--metrics-port=-1"]
+    ports = ["--nameserver-port=0", "--listen-port=0", "--metrics-port=-1", "--console-listen-port=-1"]
     return subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True)
 
 

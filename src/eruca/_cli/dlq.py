@@ -99,7 +99,9 @@ def list_(view: Viewing, group: str | None, limit: int | None, **conditions: Any
             LIST_COLUMNS,
             draw_row,
             describe=describe_message,
-            empty=f"group {name} has no such dead letters; `eruca dlq list` shows the groups that have some",
+            empty=f"group {name} has no dead letters"
+            if wanted == Wanted()
+            else f"group {name} has no such dead letters; `eruca dlq list {name}` lists all",
         )
     )
 

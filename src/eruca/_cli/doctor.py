@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -88,14 +89,17 @@ def doctor(view: Viewing, group: str | None, fail_on: str, sample: float, closel
 
 def parse_rules(texts: tuple[str, ...]) -> Rules:
     """Read rules of the command line. Raises an error that lists their names."""
-    given = dict(text.partition("=")[::2] for text in texts)
-    for name in given:
+    given: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
         if name not in Rules.__struct_fields__:
             raise click.BadParameter(f"there is no rule {name!r}; there are {', '.join(Rules.__struct_fields__)}")
-    try:
-        return msgspec.convert(given, Rules, strict=False)
-    except msgspec.ValidationError as error:
-        raise click.BadParameter(f"{error}; most rules are numbers: stuck_after=300") from None
+        given[name] = value
+        try:
+            msgspec.convert({name: value}, Rules, strict=False)
+        except msgspec.ValidationError:
+            raise click.BadParameter(f"{text!r}: expected NAME=NUMBER, for example stuck_after=300") from None
+    return msgspec.convert(given, Rules, strict=False)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -128,12 +132,17 @@ def _draw_finding(finding: Finding) -> RenderableType:
 
 def _complete(command: str) -> str:
     """Return a command with the words that name the cluster."""
-    return " ".join([command, *name_cluster()])
+    return " ".join([command, *map(shlex.quote, name_cluster())])
 
 
 def _sum_up(found: Examination) -> str:
     counts = Counter(finding.severity for finding in found.findings)
-    worst = ", ".join(f"{counts[severity]} {severity}" for severity in reversed(Severity) if counts[severity])
+    worst = ", ".join(
+        # `critical` and `info` have no plural.
+        say_count(counts[severity], severity) if severity is Severity.WARNING else f"{counts[severity]} {severity}"
+        for severity in reversed(Severity)
+        if counts[severity]
+    )
     seen: dict[str, Any] = found.looked_at
     # Of a single group, only its own topics are looked at.
     parts = [say_count(seen[f"{noun}s"], noun) for noun in ("broker", "topic") if seen[f"{noun}s"]]

@@ -17,6 +17,7 @@ from eruca._cli.output import format_time
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list
 from eruca._ground.printable import format_duration
 from eruca.admin import Admin, GroupMember, GroupName, Listed, NamedGroupSettings, TimeSpan
+from eruca.errors import NoRoute
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -196,6 +197,8 @@ def delays(view: Viewing, group: str, topic: str, limit: int | None) -> None:
 
     async def ask(admin: Admin) -> View:
         listed = await admin.groups.time_spans(group, topic, limit=view.choose_limit(limit))
+        if not listed.items and not listed.problems and await admin.connection.find_route(topic) is None:
+            raise NoRoute(f"no broker has a topic {topic}", hint="eruca topic list shows the topics")
         columns = ["broker", ">queue", "first", "last", "consumed up to", ">late by"]
         return view_list(listed, columns, _draw_span, empty=f"topic {topic} has no messages")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from eruca._cli.connecting import ClusterOption
+from eruca.errors import ErucaError
 
 # The first sentence of a command's help, however long: the list wraps it.
 _SUMMARY_CHARS_MAX = 300
@@ -15,7 +16,18 @@ _SUMMARY_CHARS_MAX = 300
 _FLAGS_CHARS_MAX = 30
 
 
-class SectionedCommand(click.Command):
+class StrictCommand(click.Command):
+    """A command for which an argument that cannot be used is a command line that is not valid."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; one of our errors becomes one of click's, with its exit status."""
+        try:
+            return super().parse_args(ctx, args)
+        except ErucaError as error:
+            raise click.UsageError(" ".join(str(error).split()), ctx) from error
+
+
+class SectionedCommand(StrictCommand):
     """A command whose help has its own options first, and then those that lead to a cluster."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

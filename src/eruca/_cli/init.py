@@ -12,6 +12,7 @@ import click
 from eruca._access.accountfiles import TOOLS_NAME
 from eruca._access.options import ACCOUNTS_NAME
 from eruca._cli.connecting import DEFAULT_NAMESERVER
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.settings import choose_told_address
 from eruca._ground.smallfiles import DIRECTORY_MODE, FILE_MODE
 from eruca._net.certificates import list_own_names, write_self_signed
@@ -73,7 +74,7 @@ tls.server.keyPath={key}
 """
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path, file_okay=False), default=Path("conf"))
 @click.option(
     "--host", metavar="ADDRESS", help="Address to bind and to announce to clients [default: only this machine]."

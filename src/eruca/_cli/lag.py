@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import click
@@ -37,7 +39,8 @@ def lag(
     """Show how far groups are behind, in messages and in time: all groups, or the named ones.
 
     The time is how long the next message to consume has been waiting. The group that is furthest behind is first.
-    `eruca group show GROUP` shows the members of a group and which messages it is stuck on.
+    `eruca group show GROUP` shows the members of a group and which messages it is stuck on. The exit status is 3 if a
+    named group has no offsets, or if there is no such topic.
 
     \b
     Examples:
@@ -52,10 +55,34 @@ def lag(
     async def ask(admin: Admin) -> View:
         found = await admin.offsets.lag(groups, topics, limit=view.choose_limit(0))
         if queues:
-            return _view_queues(_choose(found.items, above), rows, found, above)
-        return _view_groups(_choose(sum_lag(found.items), above), rows, found, above)
+            shown = _view_queues(_choose(found.items, above), rows, found, above)
+        else:
+            shown = _view_groups(_choose(sum_lag(found.items), above), rows, found, above)
+        if topics and above is None:
+            shown = replace(shown, empty=f"no group has offsets in topic {' or '.join(topics)}")
+        warnings = [warning async for warning in _list_missing(admin, found, groups, topics)]
+        if warnings and not shown.value:
+            return replace(shown, empty="; ".join(warnings), is_wrong=True)
+        return replace(shown, warnings=warnings)
 
     view.show(ask)
+
+
+async def _list_missing(
+    admin: Admin, found: Listed[QueueLag], groups: Sequence[str], topics: Sequence[str]
+) -> AsyncIterator[str]:
+    """Yield what was named and is not there: probably another name was meant."""
+    absent = set[str]()
+    for topic in topics:
+        if topic not in {row.topic for row in found.items} and await admin.connection.find_route(topic) is None:
+            absent.add(topic)
+            yield f"no broker has a topic {topic} (`eruca topic list` shows the topics)"
+    if absent or found.cut or found.problems:
+        return
+    where = f" in topic {' or '.join(topics)}" if topics else ""
+    for group in groups:
+        if group not in {row.group for row in found.items}:
+            yield f"group {group} has no offsets{where} (`eruca group list` shows the groups)"
 
 
 def _choose(rows: list[Behind], above: int | None) -> list[Behind]:

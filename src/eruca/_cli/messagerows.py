@@ -9,7 +9,7 @@ from eruca._admin.storedmessages import make_row
 from eruca._cli.output import format_bytes, format_time
 from eruca._cli.tables import make_table
 from eruca._client.produce.outgoing import Receipt
-from eruca._ground.printable import show_safely
+from eruca._ground.printable import say_count, show_safely
 from eruca._wire.ids import decode_offset_id
 from eruca._wire.properties import split_keys
 from eruca.admin import StoredMessage
@@ -105,7 +105,7 @@ def draw_message(message: StoredMessage, title: str = "message") -> Iterable[Ren
         ("keys", " ".join(message.keys)),
         ("sent", f"{format_time(message.born_at)} by {message.born_host}"),
         ("stored", f"{format_time(message.stored_at)} by {message.store_host}"),
-        ("delivered again", f"{message.tries} times"),
+        ("delivered again", say_count(message.tries, "time")),
         ("in the log", f"position {message.position}, {format_bytes(message.size)}"),
         ("body", _say_whole_body(message)),
     ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from eruca._cli.changing import Changing, add_change_options
-from eruca._cli.completing import suggest_options
+from eruca._cli.completing import suggest_keys
 from eruca._cli.grouping import CommandGroup, ServerGroup
 from eruca._cli.nameserverkv import kv
 from eruca._cli.serve import nameserver as start
-from eruca._cli.serverconfig import hide_changes, parse_settings, view_configs
+from eruca._cli.serverconfig import add_settings_argument, hide_changes, view_configs
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list
 from eruca.admin import Admin, Changed, NameServer
 
@@ -76,7 +76,7 @@ def config() -> None:
 
 
 @config.command("get")
-@click.argument("keys", metavar="[KEY]...", nargs=-1, shell_complete=suggest_options)
+@click.argument("keys", metavar="[KEY]...", nargs=-1, shell_complete=suggest_keys)
 @add_view_options
 def get_(view: Viewing, keys: tuple[str, ...]) -> None:
     """Show the options in force on each name server, or those named KEY. Secrets are hidden.
@@ -94,18 +94,17 @@ def get_(view: Viewing, keys: tuple[str, ...]) -> None:
 
 
 @config.command("set")
-@click.argument("options", metavar="KEY=VALUE...", nargs=-1, required=True, shell_complete=suggest_options)
+@add_settings_argument
 @add_change_options()
-def set_(change: Changing, options: tuple[str, ...]) -> None:
+def set_(change: Changing, options: dict[str, str]) -> None:
     """Change options of every name server while it runs.
 
     \b
     Examples:
       eruca nameserver config set orderMessageEnable=true
     """
-    wanted = parse_settings(options)
 
     async def work(admin: Admin, dry_run: bool) -> Changed[dict[str, str]]:
-        return hide_changes(await admin.nameservers.set_config(wanted, dry_run=dry_run))
+        return hide_changes(await admin.nameservers.set_config(options, dry_run=dry_run))
 
     change.apply(work)

@@ -42,13 +42,14 @@ def pipeline() -> None:
 
     \b
     Examples:
-      eruca pipeline archive --archive /data/archive -n host:9876      every topic, what is new since the last run
-      eruca pipeline query --archive /data/archive -n host:9876 -t orders "select count(*) from messages"
-      eruca pipeline stats -n host:9876 --since -24h --out report      tables, charts and one HTML page
-      eruca pipeline replay --dlq billing -n host:9876                 send dead letters again
-      eruca pipeline audit -n host:9876 -t orders                      sent, stored and consumed, compared
-      eruca pipeline checkpoint show /data/checkpoints/orders          where a stream is (no Spark)
-      eruca pipeline rebuild /data/store                               consume queues and index from the commit log
+      eruca pipeline archive --archive DIR -n HOST:9876    what is new, in files
+      eruca pipeline query -n HOST:9876 -t orders \\
+          "select count(*) from messages"                  SQL over messages
+      eruca pipeline stats -n HOST:9876 --since -24h       tables and charts
+      eruca pipeline replay --dlq billing -n HOST:9876     dead letters again
+      eruca pipeline audit -n HOST:9876 -t orders          sent and consumed?
+      eruca pipeline checkpoint show /data/cp              where a stream is
+      eruca pipeline rebuild /data/store                   queues and index
     """
 
 
@@ -104,8 +105,9 @@ def archive(
     \b
     Examples:
       eruca pipeline archive --archive /data/archive -n host:9876
-      eruca pipeline archive --archive /data/archive -n host:9876 -t orders -t payments --mark
-      eruca pipeline archive --archive s3://bucket/archive -n host:9876 --master spark://host:7077
+      eruca pipeline archive --archive /data/archive -n host:9876 -t orders --mark
+      eruca pipeline archive --archive s3://bucket/archive -n host:9876 \\
+          --master spark://host:7077
       eruca pipeline archive --archive /data/archive --store broker-a=/data/store
     """
     module = load("eruca._spark.pipelines.archive.job")
@@ -164,10 +166,12 @@ def query(
 
     \b
     Examples:
-      eruca pipeline query -n host:9876 -t orders "select tags, count(*) from messages group by tags"
+      eruca pipeline query -n host:9876 -t orders \\
+          "select tags, count(*) from messages group by tags"
       eruca pipeline query --archive /data/archive -n host:9876 -t orders \\
-          "select hour(storeTimestamp) h, count(*) n from messages where date = current_date group by h order by h"
-      eruca pipeline query --archive /data/archive "select * from messages where array_contains(keys, 'o-17')" -o json
+          "select date, count(*) n from messages group by date order by date"
+      eruca pipeline query --archive /data/archive -o json \\
+          "select * from messages where array_contains(keys, 'o-17')"
     """
     module = load("eruca._spark.pipelines.query")
     wanted = make_input(nameservers, archive, stores, topics, pattern, since, until)
@@ -227,7 +231,8 @@ def stats(
     \b
     Examples:
       eruca pipeline stats -n host:9876 --since -24h --out report
-      eruca pipeline stats --archive /data/archive -n host:9876 -t orders --out report
+      eruca pipeline stats --archive /data/archive -n host:9876 \\
+          -t orders --out report
       eruca pipeline stats --store /data/store --out report
     """
     module = load("eruca._spark.pipelines.stats")

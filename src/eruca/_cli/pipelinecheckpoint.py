@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from eruca._cli.administer import add_yes_option, confirm
+from eruca._cli.grouping import CommandGroup
 from eruca._cli.output import add_output_option, format_time, print_document
 from eruca._cli.pipelineoptions import add_cluster_option, make_access, parse_span
 from eruca._cli.saying import say
@@ -65,7 +66,7 @@ class Edited(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     undo: str
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def checkpoint() -> None:
     """The checkpoint of a stream: show how far it is, and change where its next batch starts.
 
@@ -75,8 +76,10 @@ def checkpoint() -> None:
     \b
     Examples:
       eruca pipeline checkpoint show /data/checkpoints/orders
-      eruca pipeline checkpoint edit /data/checkpoints/orders --set orders/broker-a/0=120 --dry-run
-      eruca pipeline checkpoint edit /data/checkpoints/orders --to -2h -t orders -n host:9876
+      eruca pipeline checkpoint edit /data/checkpoints/orders \\
+          --set orders/broker-a/0=120 --dry-run
+      eruca pipeline checkpoint edit /data/checkpoints/orders \\
+          --to -2h -t orders -n host:9876
     """
 
 
@@ -92,7 +95,7 @@ def show(place: str, output: str) -> None:
     \b
     Examples:
       eruca pipeline checkpoint show /data/checkpoints/orders
-      eruca pipeline checkpoint show /data/checkpoints/orders -o json | jq '.queues[] | select(.topic == "orders")'
+      eruca pipeline checkpoint show /data/checkpoints/orders -o json | jq .queues
     """
     found = read_checkpoint(open_local(place))
     print_document(found, output, lambda: _draw(found))
@@ -209,9 +212,12 @@ def edit(
 
     \b
     Examples:
-      eruca pipeline checkpoint edit /data/cp --set orders/broker-a/0=120 --set orders/broker-a/1=87
-      eruca pipeline checkpoint edit /data/cp --to -2h -t orders -n host:9876 --dry-run
-      eruca pipeline checkpoint edit /data/cp --to latest -t clicks -n host:9876 --give-up-batch
+      eruca pipeline checkpoint edit /data/cp \\
+          --set orders/broker-a/0=120 --set orders/broker-a/1=87
+      eruca pipeline checkpoint edit /data/cp \\
+          --to -2h -t orders -n host:9876 --dry-run
+      eruca pipeline checkpoint edit /data/cp \\
+          --to latest -t clicks -n host:9876 --give-up-batch
       eruca pipeline checkpoint edit /data/cp --undo 17-20261115T080000123456Z
     """
     home = open_local(place)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from eruca._cli.connecting import parse_nameservers
+from eruca._cli.grouping import SectionedCommand
 from eruca._cli.pipelineoptions import (
     add_broker_settings,
     add_input_options,
@@ -28,7 +29,7 @@ from eruca._cli.store import read_properties
 from eruca._wire.names import TRACE_TOPIC
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @add_input_options
 @click.option(
     "--to-topic", default="", metavar="TOPIC", help="Destination [default: the topic each message came from]."
@@ -83,8 +84,10 @@ def replay(
 
     \b
     Examples:
-      eruca pipeline replay -n host:9876 -t orders --since -2h --until -1h --to-topic orders-again --rate 500
-      eruca pipeline replay --archive /data/archive -t orders --key o-17 --to-name-server host:9876
+      eruca pipeline replay -n host:9876 -t orders --since -2h --until -1h \\
+          --to-topic orders-again --rate 500
+      eruca pipeline replay --archive /data/archive -t orders --key o-17 \\
+          --to-name-server host:9876
       eruca pipeline replay --dlq billing -n host:9876 --dry-run
     """
     module = load("eruca._spark.pipelines.replay")
@@ -110,7 +113,7 @@ def replay(
     show_summary(summary, output, summary_file)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("-g", "--group", default="", help="Only the dead letters of this group.")
 @click.option("--out", default="", metavar="DIR", help="Write all dead letters to this directory, as Parquet.")
 @add_input_options
@@ -147,7 +150,7 @@ def dlq(
     show_summary(summary, output, summary_file)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @add_input_options
 @click.option("--out", default="", metavar="DIR", help="Write all findings to this directory, as CSV.")
 @click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Topic of the traces.")
@@ -199,7 +202,7 @@ def audit(
         sys.exit(1)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--out", metavar="DIR", help="Write the new files to this directory; the stores are not changed.")
 @add_broker_settings
@@ -240,7 +243,7 @@ def rebuild(
     show_summary(summary, output, summary_file)
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--out", metavar="DIR", help="Write all findings to this directory, as Parquet.")
 @add_broker_settings

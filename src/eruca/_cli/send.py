@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eruca._cli.choosing import parse_full_place
-from eruca._cli.completing import suggest_topics
+from eruca._cli.choosing import add_topic_argument, parse_full_place
 from eruca._cli.connecting import TIMEOUT_S, add_nameserver_option, make_options
 from eruca._cli.grouping import SectionedCommand
 from eruca._cli.messagerows import describe_sent
@@ -31,7 +30,7 @@ from eruca._ground.durations import read_span
 from eruca._ground.limits import FRAME_BYTES_MAX
 from eruca._ground.printable import say_count
 from eruca._wire.bodies import MessageQueue
-from eruca._wire.names import TOOLS_PRODUCER_GROUP, check_topic
+from eruca._wire.names import TOOLS_PRODUCER_GROUP
 from eruca._wire.properties import DELAY, KEYS, RESERVED, TAGS
 from eruca.errors import ConfigError, ErucaError, NoRoute
 
@@ -73,17 +72,32 @@ class Plan:
 
 
 @click.command(cls=SectionedCommand)
-@click.argument("topic", shell_complete=suggest_topics)
+@add_topic_argument
 @click.argument("bodies", metavar="[BODY]...", nargs=-1)
 @click.option("-t", "--tags", help="The tag, by which consumers can filter.")
 @click.option("-k", "--keys", help="Keys by which the message can be found, separated by spaces.")
-@click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property; may be repeated.")
-@click.option("--delay", metavar="TIME", help="Deliver later: 1s 5s 10s 30s, 1m to 10m, 20m, 30m, 1h or 2h.")
+@click.option(
+    "--property",
+    "properties",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=lambda _context, _parameter, texts: _gather_properties(texts),
+    help="A property; may be repeated.",
+)
+@click.option(
+    "--delay",
+    metavar="TIME",
+    callback=lambda _context, _parameter, text: None if text is None else _parse_delay(text),
+    help="Deliver later: 1s 5s 10s 30s, 1m to 10m, 20m, 30m, 1h or 2h.",
+)
 @click.option(
     "--delay-level", type=click.IntRange(1, 18), help="A delay level by number, for brokers with other delays."
 )
 @click.option(
-    "--timer", metavar="TIME", help="Deliver after any time, such as 45m (Eruca, RocketMQ 5); can be cancelled."
+    "--timer",
+    metavar="TIME",
+    callback=lambda _context, _parameter, text: None if text is None else _parse_span(text),
+    help="Deliver after any time, such as 45m (Eruca, RocketMQ 5); can be cancelled.",
 )
 @click.option("-q", "--queue", "place", metavar="BROKER:N", help="Send to this queue, for example broker-a:0.")
 @click.option("--shard", metavar="KEY", help="Send messages with the same KEY to the same queue, in order.")
@@ -95,10 +109,10 @@ def send(
     bodies: tuple[str, ...],
     tags: str | None,
     keys: str | None,
-    properties: tuple[str, ...],
-    delay: str | None,
+    properties: dict[str, str],
+    delay: int | None,
     delay_level: int | None,
-    timer: str | None,
+    timer: timedelta | None,
     place: str | None,
     shard: str | None,
     count: int | None,
@@ -122,19 +136,16 @@ def send(
       journalctl -n 100 | eruca send logs
       eruca send -n 10.0.0.1:9876 hello "to another cluster" -o json
     """
-    check_topic(topic)
     if delay is not None:
         if delay_level is not None:
             raise click.UsageError("--delay and --delay-level are mutually exclusive")
-        delay_level = find_delay_level(_parse_span(delay, "--delay"), instead="--timer takes any time")
+        delay_level = delay
     if timer is not None and delay_level is not None:
         raise click.UsageError("--timer and --delay are mutually exclusive")
     if place is not None and shard is not None:
         raise click.UsageError("--queue and --shard are mutually exclusive")
-    named = _gather_properties(properties)
-    span = None if timer is None else _parse_span(timer, "--timer")
     queue = None if place is None else MessageQueue(*parse_full_place(place), topic)
-    sender = _Sender(Plan(topic, bodies, count, tags, keys or "", named, shard, queue, delay_level, span), output)
+    sender = _Sender(Plan(topic, bodies, count, tags, keys or "", properties, shard, queue, delay_level, timer), output)
     try:
         run_loop(sender.run(nameservers))
     except KeyboardInterrupt:
@@ -144,11 +155,15 @@ def send(
         sender.finish()
 
 
-def _parse_span(text: str, option: str) -> timedelta:
+def _parse_span(text: str) -> timedelta:
     try:
         return read_span(text)
     except ConfigError as error:
-        raise click.BadParameter(str(error.args[0]), param_hint=option) from None
+        raise click.BadParameter(str(error.args[0])) from None
+
+
+def _parse_delay(text: str) -> int:
+    return find_delay_level(_parse_span(text), instead="--timer takes any time")
 
 
 def _gather_properties(properties: tuple[str, ...]) -> dict[str, str]:

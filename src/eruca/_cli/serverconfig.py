@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
+import click
 import msgspec
 
+from eruca._cli.completing import suggest_options
 from eruca._cli.optionlist import find_near_keys, list_options
 from eruca._cli.viewing import View, view_list
 from eruca._ground.config import HIDDEN
 from eruca.admin import Changed, Listed, ServerConfig, Undo
 from eruca.errors import ConfigError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Names of options whose values are never shown, also those of servers of other makes.
 _SECRET = re.compile(r"secret|password|passwd|token|credential|privatekey", re.IGNORECASE)
@@ -48,7 +53,9 @@ def view_configs(listed: Listed[ServerConfig], keys: Sequence[str]) -> View:
         for row in listed.items
     ]
     lines = [_Line(row.where, key, value) for row in configs for key, value in row.options.items()]
-    missing = [key for key in keys if key.lower() not in {line.key.lower() for line in lines}]
+    shown_keys = {line.key.lower() for line in lines}
+    # Servers that do not answer may have it.
+    missing = [_explain_missing(key) for key in keys if key.lower() not in shown_keys] if listed.items else []
     shown = view_list(lines, ["on", "key", "value"], lambda line: (line.where, line.key, line.value), empty="")
     return View(
         value=configs if lines else [],
@@ -56,14 +63,27 @@ def view_configs(listed: Listed[ServerConfig], keys: Sequence[str]) -> View:
         is_list=True,
         problems=listed.problems,
         cut=listed.cut,
-        empty="no server has such an option",
-        warnings=[_explain_missing(key) for key in missing],
+        empty="; ".join(missing) or "no server answers",
+        warnings=missing if lines else (),
+        is_wrong=bool(missing),
     )
 
 
 def _explain_missing(key: str) -> str:
-    near = find_near_keys(key)
+    near = [each for each in find_near_keys(key) if each.lower() != key.lower()]
     return f"no server reports an option {key}" + (f"; did you mean {' or '.join(near)}?" if near else "")
+
+
+def add_settings_argument(function: Function) -> Function:
+    """Add the argument KEY=VALUE..., as `options`, to a command."""
+    return click.argument(
+        "options",
+        metavar="KEY=VALUE...",
+        nargs=-1,
+        required=True,
+        shell_complete=suggest_options,
+        callback=lambda _context, _parameter, texts: parse_settings(texts),
+    )(function)
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from eruca._admin.orders import check_order
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_topic_argument
 from eruca._cli.grouping import CommandGroup
@@ -48,7 +49,7 @@ def get_(view: Viewing, topic: str) -> None:
 
 @order.command("set")
 @add_topic_argument
-@click.argument("order")
+@click.argument("order", callback=lambda _context, _parameter, text: check_order(text))
 @add_change_options()
 def set_(change: Changing, topic: str, order: str) -> None:
     """Set the order configuration of TOPIC: the number of queues of each broker.

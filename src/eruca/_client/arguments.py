@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from eruca.errors import ConfigError
+
+_Hook = TypeVar("_Hook")
 
 
 def check_type(name: str, value: object, *kinds: type) -> None:
@@ -12,6 +15,23 @@ def check_type(name: str, value: object, *kinds: type) -> None:
     if not isinstance(value, kinds):
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise ConfigError(f"{name}={value!r:.80}: expected {wanted}, not {type(value).__name__}")
+
+
+def check_secret(name: str, value: object) -> None:
+    """Raise ConfigError unless a secret is a str; the error does not show it."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}: expected str, not {type(value).__name__}")
+
+
+def check_hooks(hooks: Iterable[_Hook], *methods: str) -> tuple[_Hook, ...]:
+    """Return the hooks. Raises ConfigError unless each has these methods."""
+    check_type("hooks", hooks, Iterable)
+    found = tuple(hooks)
+    for hook in found:
+        for method in methods:
+            if not callable(getattr(hook, method, None)):
+                raise ConfigError(f"hooks: {hook!r:.80} has no method {method}")
+    return found
 
 
 def check_count(name: str, value: int, *, at_least: int = 1, at_most: int | None = None) -> int:

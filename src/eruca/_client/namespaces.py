@@ -10,6 +10,7 @@ from eruca._wire.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
     check_group,
+    check_topic,
     is_system_topic,
 )
 from eruca.errors import ConfigError
@@ -33,9 +34,15 @@ def wrap_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
     return queue if topic == queue.topic else MessageQueue(queue.broker_name, queue.queue_id, topic)
 
 
-def name_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
+def name_topic(namespace: str, topic: str, argument: str = "topic") -> str:
+    """Return a topic that a user passed, as the broker knows it. Raises ConfigError and InvalidName."""
+    check_type(argument, topic, str)
+    return wrap(namespace, check_topic(topic))
+
+
+def name_queue(namespace: str, queue: MessageQueue, argument: str = "queue") -> MessageQueue:
     """Return a queue that a user passed, as the broker knows it. Raises ConfigError if it is something else."""
-    check_type("queue", queue, MessageQueue)
+    check_type(argument, queue, MessageQueue)
     return wrap_queue(namespace, queue)
 
 
@@ -44,7 +51,7 @@ def name_queues(namespace: str, queues: Iterable[MessageQueue] | None) -> list[M
     if queues is None:
         return None
     check_type("queues", queues, Iterable)
-    return [name_queue(namespace, queue) for queue in queues]
+    return [name_queue(namespace, queue, f"queues[{number}]") for number, queue in enumerate(queues)]
 
 
 def unwrap(namespace: str, name: str) -> str:
@@ -70,6 +77,7 @@ def _split(name: str) -> tuple[str, str]:
 
 def check_own_group(group: str, reserved: str) -> str:
     """Return the group of a client. Raises InvalidName, and ConfigError for the reserved group."""
+    check_type("group", group, str)
     check_group(group)
     if group == reserved:
         raise ConfigError(f"the group {group} is reserved", hint="name the group after your application")

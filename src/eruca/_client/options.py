@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from eruca._client.arguments import check_count, check_type
+from eruca._client.arguments import check_count, check_secret, check_type
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import CALLS_IN_FLIGHT_MAX
 from eruca._ground.urls import check_url
@@ -65,13 +65,15 @@ class ClientOptions:
     calls_max: int = CALLS_IN_FLIGHT_MAX
 
     def __post_init__(self) -> None:
+        for name in ("nameservers", "address_server", "access_key", "namespace", "instance", "ip"):
+            check_type(name, getattr(self, name), str)
+        for name in ("secret_key", "security_token"):
+            check_secret(name, getattr(self, name))
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError(
                 "an access key needs a secret key, and vice versa",
                 hint="set both, or neither: access_key= and secret_key=, ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY",
             )
-        for name in ("nameservers", "address_server", "access_key", "namespace", "instance", "ip"):
-            check_type(name, getattr(self, name), str)
         if self.address_server:
             hint = "put an address server that needs a login behind one that does not"
             check_url("address_server", self.address_server, hint, may_have_query=True)

@@ -59,7 +59,13 @@ def read_moment(text: str) -> datetime | Literal["earliest", "latest"]:
             return datetime.now(UTC) - timedelta(**{_UNITS[match[2]]: int(match[1])})
         except OverflowError:
             return "earliest"
-    moment = read_time(text)
+    try:
+        moment = read_time(text)
+    except ConfigError:
+        raise ConfigError(
+            f"{text!r} is not a time",
+            hint="earliest, latest, an age such as -2h or -30m, a time such as 2026-11-15T07:21:06, or milliseconds",
+        ) from None
     if moment < _EPOCH:
         raise ConfigError(f"{text!r} is before 1970")
     return moment

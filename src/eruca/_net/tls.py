@@ -61,6 +61,8 @@ class Tls:
             if not isinstance(value, (str, os.PathLike)):
                 raise ConfigError(f"Tls({name}={value!r:.80}): expected the path of a file")
             object.__setattr__(self, name, os.fspath(value))
+        if not isinstance(self.key_password, str):
+            raise ConfigError(f"Tls(key_password=...): expected str, not {type(self.key_password).__name__}")
         if not isinstance(self.verify, bool):
             raise ConfigError(f"Tls(verify={self.verify!r:.80}): expected True or False")
         if self.key and not self.certificate:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class RocketMQSource(DataSource):
-    """Topics of a cluster. Modules are imported when they are used, so that tasks load only what they need."""
+    """The data source `rocketmq`: topics of a cluster."""
+
+    # Modules are imported when they are used, so that tasks load only what they need.
 
     @classmethod
     def name(cls) -> str:

@@ -6,10 +6,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from eruca._spark.requirements import load_module
 from eruca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _CONNECT = "sc://"
 _SOURCES = (("eruca._spark.datasource", "RocketMQSource"), ("eruca._spark.store.datasource", "StoreSource"))
@@ -36,7 +39,7 @@ _SPARK_ENVIRONMENT = ("SPARK_HOME", "SPARK_CONF_DIR")
 _JAVA_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
-def make_session(name: str, master: str | None = "local[*]", conf: Mapping[str, str] | None = None) -> Any:
+def make_session(name: str, master: str | None = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return a SparkSession with both sources, in UTC, whose workers run the current Python.
 
     `master` is any Spark master, `sc://host` for Spark Connect, or None to leave it to `spark-submit`. `conf` overrides
@@ -91,7 +94,7 @@ def choose_sockets() -> dict[str, str]:
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": directory}
 
 
-def register_sources(session: Any) -> None:
+def register_sources(session: SparkSession) -> None:
     """Register `rocketmq` and `rocketmq-store`, for sessions that did not find them automatically."""
     for module, name in _SOURCES:
         session.dataSource.register(getattr(load_module(module, "a session with these sources"), name))

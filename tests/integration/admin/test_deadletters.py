@@ -68,7 +68,13 @@ async def test_one_is_found_by_each_of_its_ids(admin: Admin) -> None:
         await admin.dead_letters.find("billing", "nothing")
 
 
-async def test_a_group_without_any_is_named(admin: Admin) -> None:
+async def test_a_group_that_never_had_any_has_none(admin: Admin) -> None:
+    assert not (await admin.groups.create("quiet")).failed
+    assert await list_letters(admin, "quiet") == []
+    assert await admin.dead_letters.count("quiet") == 0
+
+
+async def test_a_group_that_nobody_knows_is_named(admin: Admin) -> None:
     with pytest.raises(NoRoute, match="group nobody has no dead letters"):
         await list_letters(admin, "nobody")
 

@@ -37,6 +37,24 @@ def list_secrets(place: Path) -> list[str]:
     return [line.split()[-1] for line in accounts.splitlines() if "secretKey" in line and len(line.split()[-1]) > 3]
 
 
+def test_an_account_that_is_refused_leaves_no_file(guarded: Commands, place: Path) -> None:
+    file = place / "refused.yml"
+    short = guarded.run("acl", "create", "shop", "--new-secret", str(file), code=2)
+    assert "the name of an account has 7 characters or more" in " ".join(short.stderr.split())
+    wrong = ["shop-front", "--new-secret", str(file), "--addresses", "10.1.2.3.4.5"]
+    refused = guarded.run("acl", "create", *wrong, code=1)
+    assert "1 failed" in refused.stderr and "the account is in" not in refused.stderr
+    assert not file.exists()
+
+
+def test_without_an_account_the_next_step_is_named(guarded: Commands) -> None:
+    stranger = Commands(guarded.nameserver)
+    for words in (["topic", "list"], ["broker", "list"], ["lag"], ["admin", "topicList"]):
+        assert "ERUCA_ACCESS_KEY and ERUCA_SECRET_KEY, or --account" in stranger.run(*words, code=1).stderr
+    (finding,) = stranger.document("doctor", code=3)["findings"]
+    assert finding["id"] == "not-examined" and "--account" in finding["what"]
+
+
 def test_an_account_is_made_with_a_new_secret_and_used(guarded: Commands, place: Path) -> None:
     file = place / "shop.yml"
     planned = guarded.document("acl", "create", "shop-front", "--new-secret", str(file), "--dry-run")
@@ -117,7 +135,7 @@ def test_no_secret_is_printed(guarded: Commands, place: Path) -> None:
 def test_a_secret_in_an_option_is_hidden_and_not_undone(guarded: Commands) -> None:
     refused = guarded.run("broker", "config", "set", "brokerSecretKey=opensesame", code=1)
     assert "opensesame" not in refused.output
-    odd = guarded.run("broker", "config", "set", "brokerSecretKey:opensesame", code=1)
+    odd = guarded.run("broker", "config", "set", "brokerSecretKey:opensesame", code=2)
     assert "opensesame" not in odd.output and "KEY=VALUE" in odd.stderr
 
 

@@ -53,6 +53,16 @@ def test_groups_and_letters_are_listed(broker: EmbeddedBroker, ids: list[str]) -
     assert nobody.exit_code == 1 and "eruca dlq list shows the groups that have some" in nobody.stderr
 
 
+def test_a_group_without_any(broker: EmbeddedBroker) -> None:
+    stage(broker.nameserver, lambda admin: admin.groups.create("quiet"))
+    assert (run(broker, "list", "quiet").exit_code, run(broker, "list", "quiet").stdout) == (0, "")
+    assert run(broker, "list", "quiet").stderr == "eruca: group quiet has no dead letters\n"
+    assert "`eruca dlq list quiet` lists all" in run(broker, "list", "quiet", "--key", "key1").stderr
+    for arguments in (["resend", "quiet", "--all", "--yes"], ["export", "quiet"]):
+        assert run(broker, *arguments).exit_code == 0
+    assert run(broker, "resend", "quiet", "nothing").exit_code == 1
+
+
 def test_one_is_shown_with_its_body(broker: EmbeddedBroker, ids: list[str]) -> None:
     people = run(broker, "show", GROUP, ids[2]).stdout
     assert "body 2" in people and "key2" in people and "number" in people

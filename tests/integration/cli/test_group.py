@@ -141,6 +141,7 @@ def test_delays(cli: Commands) -> None:
     rows = cli.rows("group", "delays", "billing", "orders")
     assert [row["queue"] for row in rows] == [0, 1] and all(row["delay"] >= 0 for row in rows)
     assert "late by" in cli.run("group", "delays", "billing", "orders").stdout
+    assert "no broker has a topic elsewhere" in cli.run("group", "delays", "billing", "elsewhere", code=1).stderr
 
 
 # --- lag --------------------------------------------------------------------------------------------------------------
@@ -155,7 +156,21 @@ def test_lag_of_all_groups(cli: Commands) -> None:
     assert sum(queue["lag"] for queue in queues) == row["lag"]
     assert "billing" in {each["group"] for each in cli.rows("lag")}
     assert "waiting" in cli.run("lag").stdout
-    assert cli.rows("lag", "billing", "--topic", "elsewhere") == []
+
+
+def test_lag_of_what_is_not_there(cli: Commands) -> None:
+    """A name that is not there is not taken for a group that is not behind."""
+    for above in ([], ["--above", "10"]):
+        told = cli.run("lag", "biling", *above, code=3)
+        assert told.stdout == "" and "eruca: group biling has no offsets (`eruca group list`" in told.stderr
+    told = cli.run("lag", "billing", "biling", code=3)
+    assert "orders" in told.stdout and "group biling has no offsets" in told.stderr
+    told = cli.run("lag", "billing", "--topic", "elsewhere", code=3)
+    assert told.stderr == "eruca: no broker has a topic elsewhere (`eruca topic list` shows the topics)\n"
+    stage(cli.nameserver, lambda admin: admin.topics.create("quiet"))
+    told = cli.run("lag", "billing", "--topic", "quiet", code=3)
+    assert "group billing has no offsets in topic quiet" in told.stderr
+    assert "no group has offsets in topic quiet" in cli.run("lag", "--topic", "quiet").stderr
 
 
 def test_lag_above_a_number_is_wrong(cli: Commands) -> None:

@@ -162,6 +162,7 @@ def complete(nameserver: str, *words: str) -> list[str]:
         (["broker", "config", "set", "fileReserved"], ["fileReservedTime"]),
         (["topic", "permission", "orders", "R"], ["RW", "R"]),
         (["top"], ["topic"]),
+        (["cluster", "promote", "emb"], ["embedded:0"]),
     ],
     ids=" ".join,
 )

@@ -135,6 +135,12 @@ async def test_a_wrong_argument_of_a_send_is_named(
     assert scripted.nameserver.asked == [] and producer._engine.window.count == 0
 
 
+async def test_a_batch_that_is_none_is_named(scripted: ScriptedCluster, make_producer: MakeProducer) -> None:
+    producer = await make_producer(scripted.address)
+    with pytest.raises(ConfigError, match="messages=7: expected Iterable, not int"):
+        await producer.send_batch("orders", 7)
+
+
 async def test_a_producer_shows_its_group_and_state(nameserver: NameServer) -> None:
     producer = Producer([nameserver.address, "127.0.0.1:1"], group="shop")
     shown = f"<Producer group='shop' nameservers='{nameserver.address};127.0.0.1:1'"

@@ -106,10 +106,19 @@ async def test_wrong_queues_and_offsets_are_named(nameserver: NameServer, start_
             (lambda: consumer.commit(cast(Any, [queue])), "expected Mapping, not list"),
             (lambda: consumer.end_offset(wrong), "queue='5': expected MessageQueue, not str"),
             (lambda: consumer.assign(cast(Any, "orders")), "subscribes to topics"),
+            (lambda: consumer.list_queues(cast(Any, 5)), "topic=5: expected str, not int"),
+            (lambda: consumer.query(cast(Any, 5), "k"), "topic=5: expected str, not int"),
+            (lambda: consumer.query("orders", cast(Any, 5)), "key=5: expected str, not int"),
+            (lambda: consumer.query("orders", "k", max_messages=wrong), "max_messages='5': expected an int, not str"),
+            (lambda: consumer.query("orders", "k", unique=wrong), "unique='5': expected bool, not str"),
+            (lambda: consumer.view(cast(Any, 5)), "offset_id=5: expected str, not int"),
         ]
         for call, words in calls:
             with pytest.raises(ConfigError, match=re.escape(words)):
                 await call()
+    async with pull(nameserver) as assigned:
+        with pytest.raises(ConfigError, match=re.escape("queues=5: expected Iterable, not int")):
+            await assigned.assign(cast(Any, 5))
 
 
 async def test_a_topic_that_nobody_knows(nameserver: NameServer, start_broker: StartBroker) -> None:

@@ -25,6 +25,7 @@ from eruca.admin import (
     GroupQueue,
     GroupSettings,
     Listed,
+    Problem,
     ServerConfig,
     TopicSettings,
     Undo,
@@ -88,7 +89,18 @@ def test_options_of_several_servers() -> None:
     view = view_configs(Listed(items=configs), ["LISTENPORT"])
     assert [row.options for row in view.value] == [{"listenPort": "1"}] * 2 and view.exit_code == 0
     missing = view_configs(Listed(items=configs), ["listenPrt"])
-    assert missing.value == [] and missing.exit_code == 3 and "did you mean listenPort" in missing.warnings[0]
+    assert missing.value == [] and missing.exit_code == 3 and "did you mean listenPort" in missing.empty
+    partly = view_configs(Listed(items=configs), ["z", "listenPrt"])
+    assert len(partly.value) == 2 and partly.exit_code == 3 and "did you mean listenPort" in partly.warnings[0]
+
+
+def test_options_that_no_server_reports() -> None:
+    """An option of another kind of server, and servers that do not answer."""
+    other = view_configs(Listed(items=[ServerConfig(where="a", address="h:1", options={})]), ["listenPort"])
+    said, _, near = other.empty.partition("; did you mean ")
+    assert said == "no server reports an option listenPort" and "listenPort" not in near.rstrip("?").split(" or ")
+    silent = view_configs(Listed(items=[], problems=[Problem(where="h:1", error="away")]), ["listenPort"])
+    assert (silent.empty, silent.exit_code, list(silent.warnings)) == ("no server answers", 3, [])
 
 
 # --- queues and bodies --------------------------------------------------------------------------------------------

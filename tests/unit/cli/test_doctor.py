@@ -13,6 +13,7 @@ from rich.console import Console
 
 from eruca._admin.doctor.checks import find_all
 from eruca._admin.doctor.findings import Examination, Limits, Rules
+from eruca._cli.doctor import doctor as doctor_command
 from eruca._cli.doctor import draw_examination, parse_rules
 from eruca._cli.main import main
 from eruca._cli.output import make_console
@@ -41,7 +42,12 @@ def test_rules_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("stuck=5", "there are stuck_after, "), ("clock=soon", "numbers"), ("clock", "numbers")]
+    ("text", "reason"),
+    [
+        ("stuck=5", "there are stuck_after, "),
+        ("clock=soon", "'clock=soon': expected NAME=NUMBER"),
+        ("clock", "'clock': expected NAME=NUMBER"),
+    ],
 )
 def test_wrong_rules_are_refused(text: str, reason: str) -> None:
     with pytest.raises(click.BadParameter, match=reason):
@@ -58,6 +64,18 @@ def test_findings_are_printed_with_what_to_do() -> None:
     assert text.startswith("CRITICAL group-stuck  group billing\n  4 of 4 queues did not move")
     assert "\n  eruca client stack billing 10.0.0.7@1\n" in text
     assert "\n1 critical, 1 info; looked at" in text and text.endswith("left out: a lot\n")
+
+
+def test_the_printed_command_leads_to_the_same_cluster() -> None:
+    servers = "10.0.0.1:9876;10.0.0.2:9876"
+    with doctor_command.make_context("doctor", ["-n", servers]):
+        lines = draw(examine("group-stuck")).splitlines()
+    (line,) = [line for line in lines if line.startswith("  eruca client stack")]
+    assert shlex.split(line)[-2:] == ["-n", servers]
+
+
+def test_warnings_are_counted() -> None:
+    assert "\n2 warnings; looked at" in draw(examine("group-absent", "group-absent"))
 
 
 def test_a_finding_is_below_its_head_on_narrow_screens() -> None:

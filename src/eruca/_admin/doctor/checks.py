@@ -64,6 +64,15 @@ def find_all(picture: Picture, rules: Rules, limits: Limits) -> tuple[list[Findi
 
 def check_problems(picture: Picture) -> Iterator[Finding]:
     """Report parts that could not be looked at: what is not seen is not healthy."""
+    for server in picture.nameservers:
+        if server.answers and server.problem:
+            yield Finding(
+                id=NOT_EXAMINED,
+                severity=Severity.WARNING,
+                what=f"A part could not be looked at: {server.problem}",
+                where=f"name server {server.address}",
+                advice="Look again with an account that may see the cluster.",
+            )
     # Without a name server, a broker or a master nothing can be found, and each is reported by a check of its own.
     if picture.nameservers and not (picture.health and any(row.answers for row in picture.nameservers)):
         return

@@ -49,7 +49,9 @@ def check_brokers_answer(picture: Picture, rules: Rules) -> Iterator[Finding]:
 
 def check_brokers_registered(picture: Picture, rules: Rules) -> Iterator[Finding]:
     """Find a cluster without brokers."""
-    if picture.health or not (answering := [row.address for row in picture.nameservers if row.answers]):
+    answering = [row.address for row in picture.nameservers if row.answers and not row.problem]
+    # That only some name servers know brokers is another finding.
+    if picture.health or not answering or any(row.brokers for row in picture.nameservers):
         return
     yield Finding(
         id="no-broker",

@@ -23,11 +23,11 @@ class DeadLetters(PlainPart[AsyncDeadLetters]):
         return self._run(self._twin.list(limit=limit))
 
     def count(self, group: str) -> int:
-        """Return the number of dead letters of a group. Raises NoRoute if it never had any."""
+        """Return the number of dead letters of a group. Raises NoRoute if no broker knows it."""
         return self._run(self._twin.count(group))
 
     def read(self, group: str, wanted: Wanted = ALL) -> Iterator[StoredMessage]:
-        """Yield the dead letters of a group, oldest first on each broker. Raises NoRoute if it never had any."""
+        """Yield the dead letters of a group, oldest first on each broker. Raises NoRoute if no broker knows it."""
         return self._iterate(self._twin.read(group, wanted))
 
     def find(self, group: str, name: str) -> StoredMessage:

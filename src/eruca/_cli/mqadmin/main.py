@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from eruca._cli.connecting import add_nameserver_option, make_options, parse_nameservers, use_account_file
 from eruca._cli.grouping import SectionedCommand
@@ -26,7 +27,13 @@ _TIMEOUT_FLAG = "timeoutMillis"
 
 
 @click.command(cls=SectionedCommand, context_settings={"allow_interspersed_args": False})
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME [FLAGS]...]")
+@click.argument(
+    "words",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[NAME [FLAGS]...]",
+    shell_complete=lambda context, _parameter, incomplete: suggest_names(context.params.get("words") or (), incomplete),
+)
 @add_nameserver_option
 def admin(words: Sequence[str], nameservers: str) -> None:
     """Run a command of mqadmin: scripts work if `mqadmin` is replaced by `eruca admin`.
@@ -58,6 +65,13 @@ def admin(words: Sequence[str], nameservers: str) -> None:
     _choose_account()
     timeout = line.number("t") / 1000 if line.has("t") and _has_timeout(command) else command.timeout
     run_loop(_run(line, replace(make_options(nameservers), call_timeout=timeout)))
+
+
+def suggest_names(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    """Suggest names of commands for a shell."""
+    if words and words[0] != "help":
+        return []
+    return [CompletionItem(name) for name in COMMANDS if name.lower().startswith(incomplete.lower())]
 
 
 def _has_timeout(command: Command) -> bool:

@@ -22,6 +22,8 @@ FOOT_LINES = 1
 _TITLE_LINES = 1
 _GAP = 2
 _NAME_MIN = 16
+# Columns that a table keeps beside each other, even if they are cut.
+_BESIDE_MIN = 2
 _WARN, _BAD = "yellow", "bold red"
 _DISK_WARN, _DISK_BAD = 0.75, 0.85
 _LATE_S = 60.0
@@ -156,9 +158,11 @@ def _draw_head(sample: Sample | None, state: ViewState, note: str, width: int) -
     first = Text(f"{sample.at.astimezone():%H:%M:%S}  {brokers}, {others}")
     if state.paused:
         first.append("  PAUSED", style=_WARN)
-    second = Text(
-        f"in {show_rate(sample.stored_rate)}/s   out {show_rate(sample.fetched_rate)}/s   lag {show_count(sample.lag)}"
-    )
+    rates = f"in {show_rate(sample.stored_rate)}/s   out {show_rate(sample.fetched_rate)}/s"
+    second = Text(f"{rates}   lag {show_count(sample.lag)}")
+    if state.opened is None:
+        second.append(f"   sorted by {state.sort_name}{' reversed' if state.reverse else ''}")
+        second.append(f", only {show_safely(repr(state.filter))}" if state.filter else "")
     third = Text("")
     problems = [note, *sample.problems] if note else sample.problems
     if problems:
@@ -172,9 +176,7 @@ def _draw_foot(state: ViewState, width: int) -> Text:
 
     if state.is_typing:
         return Text(f"/{state.filter}_   Enter: keep, Esc: clear".ljust(width), style="reverse")
-    order = f"sorted by {state.sort_name}{' reversed' if state.reverse else ''}"
-    order += f", only {state.filter!r}" if state.filter else ""
-    keys = "Esc back" if state.opened is not None else f"Enter open  s sort  / filter  {order}"
+    keys = "Esc back" if state.opened is not None else "Enter open  s sort  / filter"
     return Text(f"g groups  t topics  b brokers  {keys}  ? help  q quit".ljust(width), style="reverse")
 
 
@@ -244,18 +246,32 @@ def _draw_section(section: Section, width: int) -> list[Text]:
     titles = [column.removeprefix(">") for column in section.columns]
     rows = [[show_safely(cell) for cell in row] for row in section.rows]
     widths = [max(len(cell) for cell in cells) for cells in zip(titles, *rows, strict=True)]
-    # What is too wide is taken from the widest column.
-    while sum(widths) + _GAP * (len(widths) - 1) > width and max(widths) > _NAME_MIN:
-        widths[widths.index(max(widths))] -= 1
+    # What does not fit is below its row: texts at the end of it, first the last one.
+    texts = [not column.startswith(">") for column in section.columns]
+    count = len(widths)
+    while _sum_widths(widths[:count]) > width and count > _BESIDE_MIN and texts[count - 1]:
+        count -= 1
+    shown = widths[:count]
+    # If that is not enough, the widest column is cut.
+    while _sum_widths(shown) > width and max(shown) > _NAME_MIN:
+        shown[shown.index(max(shown))] -= 1
     lines = [Text(f"{section.title} ({len(rows)})", style="bold")]
     if rows:
-        lines.append(Text(_join(titles, section.columns, widths), style="dim"))
-    return lines + [Text(_join(row, section.columns, widths)) for row in rows]
+        lines.append(Text(_join(titles[:count], section.columns, shown), style="dim"))
+    for row in rows:
+        lines.append(Text(_join(row[:count], section.columns, shown)))
+        below = zip(titles[count:], row[count:], strict=True)
+        lines += [Text(f"  {title} {cell}", style="dim") for title, cell in below if cell]
+    return lines
+
+
+def _sum_widths(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
 
 
 def _join(cells: Sequence[str], columns: Sequence[str], widths: Sequence[int]) -> str:
     placed = [
         _cut(cell, width).rjust(width) if column.startswith(">") else _cut(cell, width).ljust(width)
-        for cell, column, width in zip(cells, columns, widths, strict=True)
+        for cell, column, width in zip(cells, columns, widths, strict=False)
     ]
     return (" " * _GAP).join(placed).rstrip()

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from eruca._client.arguments import check_type
-from eruca._client.namespaces import wrap
+from eruca._client.namespaces import name_topic
 from eruca._filter.tags import TagExpression, parse_tags
 from eruca._wire.bodies import SubscriptionData
-from eruca._wire.names import check_topic
 from eruca.errors import ConfigError
 
 TAG, SQL92, CLASS = "TAG", "SQL92", "CLASS"
@@ -129,7 +128,7 @@ def make_subscriptions(
         if isinstance(topic, re.Pattern):
             patterns.append(make_pattern(topic, text))
         else:
-            wrapped = wrap(namespace, check_topic(topic))
+            wrapped = name_topic(namespace, topic, "subscribe")
             topics[wrapped] = make_subscription(wrapped, text, version)
     return topics, patterns
 

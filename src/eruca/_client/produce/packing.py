@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eruca._client.arguments import check_count
+from eruca._client.arguments import check_count, check_type
 from eruca._client.namespaces import wrap
 from eruca._client.produce.batching import build_batches
 from eruca._client.produce.outgoing import (
@@ -187,6 +187,7 @@ class Packer:
 
 
 def _check_compression(name: str, level: int) -> int:
+    check_type("compression", name, str)
     check_count("compression_level", level, at_least=-1)
     if name not in COMPRESSIONS:
         raise ConfigError(f"compression={name!r}: expected one of {', '.join(COMPRESSIONS)}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Generic
 
-from eruca._client.arguments import check_callable, check_count, check_type
+from eruca._client.arguments import check_callable, check_count, check_hooks, check_type
 from eruca._client.message import Message
 from eruca._client.namespaces import check_own_group, wrap
 from eruca._client.options import ClientOptions, choose_options
@@ -82,13 +82,11 @@ class Producer(Client, Generic[Body]):
         trace: bool | str = False,
     ) -> None:
         self.options = choose_options(nameservers, options)
-        check_type("group", group, str)
         self.group = check_own_group(group, DEFAULT_PRODUCER_GROUP)
         check_type("retry_when_not_synced", retry_when_not_synced, bool)
         check_type("idempotent", idempotent, bool)
         check_type("avoid_slow_brokers", avoid_slow_brokers, bool)
         check_type("trace", trace, bool, str)
-        check_type("hooks", hooks, Iterable)
         if retries is not None:
             check_count("retries", retries, at_least=0)
         if serializer is not None:
@@ -110,7 +108,7 @@ class Producer(Client, Generic[Body]):
             retries=retries,
             retry_when_not_synced=retry_when_not_synced,
             idempotent=idempotent,
-            hooks=tuple(hooks),
+            hooks=check_hooks(hooks, "before_send", "after_send"),
             trace=trace,
         )
         window = Window(
@@ -284,6 +282,7 @@ class Producer(Client, Generic[Body]):
         requests fails, those before it are stored.
         """
         engine = self._engine
+        check_type("messages", messages, Iterable)
         ready = [item if isinstance(item, Outgoing) else Outgoing(item) for item in messages]
         choose = choose_queue(shard, queue, selector)
         timeout_ms = engine.find_timeout_ms(timeout)

@@ -54,7 +54,7 @@ class TransactionReceipt:
 
 
 class Half:
-    """A half message inside `async with producer.transaction(...)`; committed at the end of the block by default."""
+    """A half message inside the block of `producer.transaction(...)`; committed at its end by default."""
 
     def __init__(self, receipt: Receipt) -> None:
         self.receipt = receipt

@@ -16,7 +16,7 @@ from eruca._client.group.starting import describe_start
 from eruca._client.group.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
 from eruca._client.later import make_later
 from eruca._client.message import Decode, Message, check_decode
-from eruca._client.namespaces import check_own_group, name_queue, name_queues, unwrap, unwrap_queue, wrap
+from eruca._client.namespaces import check_own_group, name_queue, name_queues, name_topic, unwrap, unwrap_queue, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.holdings import PullInbox
 from eruca._client.pull.member import PullMember
@@ -26,7 +26,7 @@ from eruca._client.session.session import Session
 from eruca._client.stopping import Client, describe_client, find_state
 from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._wire.bodies import MessageQueue
-from eruca._wire.names import DEFAULT_CONSUMER_GROUP, check_topic
+from eruca._wire.names import DEFAULT_CONSUMER_GROUP
 from eruca.errors import ConfigError, OffsetLost, QueueNotOurs
 
 _POLL_COUNT_MAX = 10_000
@@ -80,7 +80,7 @@ class PullConsumer(Client):
         for topic, tell in watch.items():
             check_callable(f"watch[{topic!r}]", tell)
         subscriptions, patterns = make_subscriptions(subscribe, self.options.namespace, 0)
-        self._watched = {wrap(self.options.namespace, check_topic(topic)): tell for topic, tell in watch.items()}
+        self._watched = {name_topic(self.options.namespace, topic, "watch"): tell for topic, tell in watch.items()}
         if self._watched and (subscriptions or patterns):
             raise ConfigError(
                 "watch= is for consumers that assign", hint="Rebalance(on_change=...) is called for subscribed topics"
@@ -214,6 +214,7 @@ class PullConsumer(Client):
             raise ConfigError(
                 "Rebalance.exclusive=True is for members of a group, and `assign` joins none", hint="use subscribe="
             )
+        check_type("queues", queues, Iterable)
         await membership.assign({self._name(queue) for queue in queues}, tags)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from eruca._client.arguments import check_count, check_type
 from eruca._client.group.pulling import find_source, keep_tagged
 from eruca._client.group.starting import find_offset_since
 from eruca._client.group.subscriptions import Subscription, Wanted, make_subscription
 from eruca._client.message import Decode, Message
-from eruca._client.namespaces import unwrap_queue, wrap
+from eruca._client.namespaces import name_topic, unwrap_queue
 from eruca._client.session.calls import PullStatus
 from eruca._client.session.cluster import find_named_broker
 from eruca._client.session.route import Route
@@ -22,7 +23,7 @@ from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.headers import PullMessageHeader, QueryMessageHeader
 from eruca._wire.ids import decode_offset_id, decode_unique_id
-from eruca._wire.names import MASTER_ID, check_topic
+from eruca._wire.names import MASTER_ID
 from eruca._wire.properties import UNIQ_KEY
 from eruca._wire.record import Record
 from eruca._wire.sysflag import PULL_SUSPEND
@@ -60,7 +61,7 @@ class QueueReader:
 
     async def list_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be read. Raises NoRoute."""
-        route = await self._session.routes.refresh(wrap(self._namespace, check_topic(topic)))
+        route = await self._session.routes.refresh(name_topic(self._namespace, topic))
         return [unwrap_queue(self._namespace, queue) for queue in route.read_queues]
 
     async def find_begin(self, queue: MessageQueue) -> int:
@@ -133,6 +134,7 @@ class QueueReader:
 
         Raises RequestRefused if there is none, and NoRoute if the cluster has no such broker.
         """
+        check_type("offset_id", offset_id, str)
         where = decode_offset_id(offset_id)
         name, address = await find_named_broker(self._session.routes, where)
         return self._make_message(await self._session.calls.view_message(address, where.position), name)
@@ -141,7 +143,10 @@ class QueueReader:
         self, topic: str, key: str, begin: datetime | None, end: datetime | None, count: int, *, is_unique_id: bool
     ) -> list[Message]:
         """Return the messages with a key or unique id, oldest first. Raises ErucaError if no broker answers."""
-        wrapped = wrap(self._namespace, check_topic(topic))
+        wrapped = name_topic(self._namespace, topic)
+        check_type("key", key, str)
+        check_count("max_messages", count)
+        check_type("unique", is_unique_id, bool)
         if is_unique_id and begin is None:
             begin_ms = max(0, decode_unique_id(key, self._session.clock.now_ms()).timestamp - _CLOCKS_APART_MS)
         else:

@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 from eruca._client.arguments import check_count, check_type
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Start
 from eruca._client.message import Decode
-from eruca._client.namespaces import unwrap, wrap
+from eruca._client.namespaces import name_topic, unwrap, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.consumer import PullConsumer
 from eruca._client.stopping import Client, describe_client, find_state, run_until_stopped
 from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
-from eruca._wire.names import check_topic
 from eruca.errors import ClientClosed, ConfigError
 
 log = logging.getLogger(__name__)
@@ -125,10 +124,9 @@ class ScheduledPull(Client):
         """Return a decorator that registers a function to be called for the queues of a topic."""
         if callable(topic):
             raise ConfigError(f"topic={topic!r:.80}: expected a topic", hint='@scheduled.callback("topic")')
-        check_type("topic", topic, str)
+        wrapped = name_topic(self.options.namespace, topic)
 
         def register(function: Function) -> Function:
-            wrapped = wrap(self.options.namespace, check_topic(topic))
             if not callable(function):
                 raise ConfigError(f"the callback of {topic} is not a function: {function!r}")
             if self._consumer is not None:

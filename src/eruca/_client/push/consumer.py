@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
-from eruca._client.arguments import check_count, check_type
+from eruca._client.arguments import check_count, check_hooks, check_type
 from eruca._client.group.lag import Lag, find_lag
 from eruca._client.group.observing import ConsumeHook
 from eruca._client.group.settings import BATCH_MAX, Flow, GroupSettings, Offsets, Rebalance, Retry, Start
@@ -20,7 +20,7 @@ from eruca._client.group.subscriptions import (
     make_subscriptions,
 )
 from eruca._client.message import Decode, Message, check_decode
-from eruca._client.namespaces import check_own_group, unwrap, unwrap_queue, wrap
+from eruca._client.namespaces import check_own_group, name_topic, unwrap, unwrap_queue, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.push.handlers import Batch, Concurrency, HandlerEntry, RegisterSingle, make_handler
 from eruca._client.push.member import PushMember
@@ -28,7 +28,7 @@ from eruca._client.session.session import Session
 from eruca._client.stopping import Client, describe_client, find_state, run_until_stopped
 from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
-from eruca._wire.names import DEFAULT_CONSUMER_GROUP, RETRY_PREFIX, check_topic
+from eruca._wire.names import DEFAULT_CONSUMER_GROUP, RETRY_PREFIX
 from eruca.errors import ClientClosed, ConfigError
 
 
@@ -78,7 +78,6 @@ class Consumer(Client):
         describe_start(start)  # raises now instead of later
         check_decode(deserializer)
         check_type("trace", trace, bool, str)
-        check_type("hooks", hooks, Iterable)
         settings = GroupSettings(
             start=start,
             broadcast=broadcast,
@@ -95,7 +94,7 @@ class Consumer(Client):
             settings,
             *make_subscriptions(subscribe, self.options.namespace, 0),
             trace=trace,
-            hooks=hooks,
+            hooks=check_hooks(hooks, "before_consume", "after_consume"),
             decode=deserializer,
         )
         self._was_closed = False
@@ -169,7 +168,7 @@ class Consumer(Client):
             if isinstance(topic, re.Pattern):
                 self._member.add_pattern(make_pattern(topic, tags), make, ordered=ordered)
             else:
-                wrapped = wrap(self.options.namespace, check_topic(topic))
+                wrapped = name_topic(self.options.namespace, topic)
                 self._member.add_handler(make(wrapped), make_subscription(wrapped, tags, 0), ordered=ordered)
             return function
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from ipaddress import ip_address
 
+from eruca._client.session.calls import explain_refusal
 from eruca._client.session.routes import Routes
 from eruca._wire.bodies import ClusterInfo
 from eruca._wire.catalog import decode_answer
@@ -15,14 +16,14 @@ from eruca._wire.ext import Header
 from eruca._wire.frame import make_request
 from eruca._wire.headers import EmptyHeader
 from eruca._wire.ids import OffsetId
-from eruca.errors import NoRoute, RequestRefused
+from eruca.errors import NoRoute
 
 
 async def ask_cluster(routes: Routes, code: RequestCode, header: Header | None = None) -> object:
     """Ask the name servers a question; return the typed body of the answer. Raises ErucaError."""
     server, answer = await routes.ask_nameserver(lambda: make_request(code, header or EmptyHeader()))
     if answer.code != ResponseCode.SUCCESS:
-        raise RequestRefused(answer.code, f"name server {server} refused: {answer.remark or answer.code}")
+        raise explain_refusal(answer, f"name server {server}")
     return decode_answer(code, answer)[1]
 
 

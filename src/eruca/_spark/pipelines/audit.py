@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as sf
 
@@ -26,6 +26,9 @@ from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC, TRACE_
 from eruca._wire.properties import PGROUP, REAL_TOPIC, TRANSACTION_CHECK_TIMES
 from eruca._wire.trace import TracedKind
 from eruca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LATE_S: Final = 60.0
 # A message may still be on its way to a consumer, or a trace to the broker.
@@ -209,7 +212,7 @@ def count_transactions(transactions: Any) -> Any:
     )
 
 
-def ask_transactions(session: Any, access: Access) -> Any:
+def ask_transactions(session: SparkSession, access: Access) -> Any:
     """Ask the brokers for undecided transactions."""
     with Cluster(access) as cluster:
         found = cluster.run(Transactions(cluster.connection).list(limit=sys.maxsize)).items
@@ -228,7 +231,7 @@ def ask_transactions(session: Any, access: Access) -> Any:
     return session.createDataFrame(rows, _TRANSACTION_SCHEMA)
 
 
-def read_transactions(session: Any, wanted: MessageInput) -> Any:
+def read_transactions(session: SparkSession, wanted: MessageInput) -> Any:
     """Return all transactions of store directories."""
     topics = ",".join((HALF_TOPIC, OP_HALF_TOPIC, MAX_CHECK_TOPIC))
     reader = make_store_reader(session, wanted.stores).options(subscribe=topics, onDamage="skip")
@@ -239,7 +242,7 @@ def read_transactions(session: Any, wanted: MessageInput) -> Any:
 
 
 def run_audit(
-    session: Any,
+    session: SparkSession,
     wanted: MessageInput,
     out: str = "",
     *,
@@ -291,7 +294,7 @@ def _count(kept: Any, summary: JobSummary) -> None:
     summary.add(*row)
 
 
-def _audit_transactions(session: Any, wanted: MessageInput, out: str, summary: JobSummary) -> None:
+def _audit_transactions(session: SparkSession, wanted: MessageInput, out: str, summary: JobSummary) -> None:
     frame = ask_transactions(session, wanted.access) if wanted.access else read_transactions(session, wanted)
     groups = collect(count_transactions(frame))
     summary.facts["undecided transactions"] = sum(row["undecided"] for row in groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sf
 
@@ -15,8 +15,11 @@ from eruca._spark.pipelines.tracking import keep, track_job
 from eruca._wire.names import DLQ_PREFIX
 from eruca._wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-def list_dead_letters(messages: Any) -> Any:
+
+def list_dead_letters(messages: DataFrame) -> DataFrame:
     """Return a row for each dead letter: its group, original topic, and number of retries."""
     letters = messages.where(sf.col("topic").startswith(DLQ_PREFIX))
     return letters.select(
@@ -37,7 +40,7 @@ def list_dead_letters(messages: Any) -> Any:
     )
 
 
-def count_dead_letters(letters: Any) -> Any:
+def count_dead_letters(letters: DataFrame) -> DataFrame:
     """Count dead letters by group, topic and day, with the time of the first and the last."""
     return (
         letters.groupBy("group", "topic", sf.to_date("deadAt").alias("day"))
@@ -50,7 +53,7 @@ def count_dead_letters(letters: Any) -> Any:
     )
 
 
-def run_dlq(session: Any, wanted: MessageInput, group: str = "", out: str = "") -> tuple[JobSummary, Table]:
+def run_dlq(session: SparkSession, wanted: MessageInput, group: str = "", out: str = "") -> tuple[JobSummary, Table]:
     """Count dead letters, of one group or of all, and write them as Parquet to `out`."""
     topics = (f"{DLQ_PREFIX}{group}",) if group else ()
     wanted = replace(wanted, topics=topics, pattern="" if topics else f"{DLQ_PREFIX}.*")

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Window
@@ -43,6 +43,9 @@ from eruca._storetools.readonly import Kind, ReadOnlyStore
 from eruca._storetools.summary import check_tables
 from eruca._wire.record import InvalidView, inspect_record
 from eruca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FINDINGS = "store string, level string, kind string, path string, position bigint, length bigint, reason string"
 # The number of findings of each kind and store that a summary lists; the frame and the output have all of them.
@@ -80,7 +83,7 @@ class StoreFacts:
 class StoreFrames:
     """The frames that the checks read, for some stores."""
 
-    def __init__(self, session: Any, facts: Sequence[StoreFacts]) -> None:
+    def __init__(self, session: SparkSession, facts: Sequence[StoreFacts]) -> None:
         self._session = session
         self._facts = facts
         known = [(each.store, each.log_start, each.log_end, each.segment_bytes, each.is_open) for each in facts]
@@ -216,7 +219,7 @@ def learn_facts(store: str, properties: Mapping[str, str]) -> StoreFacts:
         )
 
 
-def find_faults(session: Any, directories: Sequence[str], properties: Mapping[str, str] | None = None) -> Any:
+def find_faults(session: SparkSession, directories: Sequence[str], properties: Mapping[str, str] | None = None) -> Any:
     """Return all findings in some stores, as a frame: store, level, kind, path, position, length, reason."""
     if not directories:
         raise ConfigError("no store is given")
@@ -234,7 +237,7 @@ def find_faults(session: Any, directories: Sequence[str], properties: Mapping[st
 
 
 def run_fsck(
-    session: Any,
+    session: SparkSession,
     directories: Sequence[str],
     *,
     out: str | None = None,
@@ -273,9 +276,9 @@ def run_fsck(
     return summary
 
 
-def _count_records(session: Any, directories: Sequence[str], summary: JobSummary) -> None:
+def _count_records(session: SparkSession, directories: Sequence[str], summary: JobSummary) -> None:
     reader = session.read.format(NAME).schema("size int, storeTimestamp timestamp").option("onDamage", "skip")
     time = F.unix_millis("storeTimestamp")
     records = reader.option("path", encode_paths(directories)).load()
-    row = records.agg(F.count("*"), F.sum("size"), F.min(time), F.max(time)).first()
+    (row,) = records.agg(F.count("*"), F.sum("size"), F.min(time), F.max(time)).collect()
     summary.add(row[0], row[1] or 0, row[2], row[3])

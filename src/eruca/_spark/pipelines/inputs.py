@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as sf
 
@@ -22,6 +22,9 @@ from eruca._spark.pipelines.archive.plan import (
     read_topics,
 )
 from eruca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _MESSAGE_NAMES: Final = tuple(name for name in ARCHIVE_SCHEMA.names if name != "date")
 
@@ -66,7 +69,7 @@ def find_bounds(wanted: MessageInput) -> tuple[int | None, int | None]:
     )
 
 
-def open_messages(session: Any, wanted: MessageInput, warnings: list[str] | None = None) -> Any:
+def open_messages(session: SparkSession, wanted: MessageInput, warnings: list[str] | None = None) -> DataFrame:
     """Return all messages of an input as one frame with the columns of an archive, each message once.
 
     Archived messages are read from the archive, and the live topics from where it ends. Warnings about messages that
@@ -89,7 +92,8 @@ def open_messages(session: Any, wanted: MessageInput, warnings: list[str] | None
         if wanted.access is not None:
             parts.append(_add_date(_open_live(session, wanted, contents, warnings if warnings is not None else [])))
         frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-    return choose_times(frame, *find_bounds(wanted))
+    chosen: DataFrame = choose_times(frame, *find_bounds(wanted))
+    return chosen
 
 
 def choose_times(messages: Any, since_ms: int | None, until_ms: int | None) -> Any:
@@ -113,7 +117,7 @@ def _add_date(messages: Any) -> Any:
     return messages.select(*_MESSAGE_NAMES, sf.to_date("storeTimestamp").alias("date"))
 
 
-def _open_live(session: Any, wanted: MessageInput, contents: Contents, warnings: list[str]) -> Any:
+def _open_live(session: SparkSession, wanted: MessageInput, contents: Contents, warnings: list[str]) -> Any:
     """Return the topics of a cluster from where an archive ends."""
     assert wanted.access is not None
     with Cluster(wanted.access) as cluster:
@@ -135,7 +139,7 @@ def _skip_older(cluster: Cluster, plan: ArchivePlan, since_ms: int) -> None:
         plan.begins[queue] = min(max(plan.begins[queue], offset), plan.ends[queue])
 
 
-def _open_stores(session: Any, wanted: MessageInput) -> Any:
+def _open_stores(session: SparkSession, wanted: MessageInput) -> Any:
     reader = make_store_reader(session, wanted.stores).options(
         onDamage="skip", isolation="committed", includeInternal="true" if wanted.topics else "false"
     )

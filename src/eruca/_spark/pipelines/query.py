@@ -6,12 +6,15 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
 from eruca._spark.pipelines.summary import JobSummary
 from eruca._spark.pipelines.tracking import track_job
 from eruca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 VIEW: Final = "messages"
 
@@ -19,7 +22,7 @@ VIEW: Final = "messages"
 class QueryResult:
     """The rows of a statement, read lazily, and the summary of the job."""
 
-    def __init__(self, frame: Any, summary: JobSummary) -> None:
+    def __init__(self, frame: DataFrame, summary: JobSummary) -> None:
         self._frame = frame
         self.summary = summary
         self.columns: Sequence[str] = frame.columns
@@ -40,7 +43,7 @@ class QueryResult:
         self.summary.outputs["result"] = target
 
 
-def run_query(session: Any, wanted: MessageInput, statement: str) -> QueryResult:
+def run_query(session: SparkSession, wanted: MessageInput, statement: str) -> QueryResult:
     """Run a SQL statement over the messages of an input. Raises ConfigError if Spark cannot parse it."""
     from pyspark.errors import AnalysisException, ParseException
 

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
@@ -45,6 +45,9 @@ from eruca._store.queues.queues import Queues
 from eruca._storetools.readonly import check_is_store, resolve_options
 from eruca._storetools.rebuild import Staging, carry_empty_queues, check_index_size, remove_tree
 from eruca.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +151,7 @@ def read_survey(rows: Iterable[Any]) -> Survey:
 
 
 def run_rebuild(
-    session: Any,
+    session: SparkSession,
     directories: Sequence[str],
     *,
     out: str | None = None,
@@ -188,7 +191,7 @@ class _Rebuild:
     """The rebuild of one store."""
 
     def __init__(
-        self, session: Any, root: Path, properties: Mapping[str, str], clock: Clock, summary: JobSummary
+        self, session: SparkSession, root: Path, properties: Mapping[str, str], clock: Clock, summary: JobSummary
     ) -> None:
         self._session = session
         self._disk = LocalFileSystem()

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as sf
@@ -26,6 +26,9 @@ from eruca._spark.pipelines.tracking import track_job
 from eruca._wire.names import DLQ_PREFIX
 from eruca._wire.properties import RESERVED, RETRY_TOPIC
 from eruca.errors import ConfigError, RequestRefused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Properties of a replayed message: the id of the replay, and the id of the original message.
 REPLAY: Final = "ERUCA_REPLAY"
@@ -141,7 +144,7 @@ def name_replay(wanted: MessageInput, options: ReplayOptions) -> str:
     return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
-def run_replay(session: Any, wanted: MessageInput, options: ReplayOptions, target: Access) -> JobSummary:
+def run_replay(session: SparkSession, wanted: MessageInput, options: ReplayOptions, target: Access) -> JobSummary:
     """Send messages of an input again. Without an end time, it ends now; the summary contains the time."""
     wanted = complete_input(wanted, options)
     replay_id = name_replay(wanted, options)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as sf
 
@@ -27,6 +27,9 @@ from eruca._spark.pipelines.tracking import keep, track_job
 from eruca._wire.names import TRACE_TOPIC
 from eruca.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 Table = list[dict[str, Any]]
 
 PERIODS: Final[Mapping[str, int]] = {"hour": 3600, "day": 86_400}
@@ -39,7 +42,7 @@ _STEP_MS: Final = 100
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
-def make_histogram(messages: Any) -> Any:
+def make_histogram(messages: DataFrame) -> DataFrame:
     """Count messages and bytes by hour, topic, tag, producer host, and milliseconds from sent to stored."""
     latency = sf.greatest(sf.unix_millis("storeTimestamp") - sf.unix_millis("bornTimestamp"), sf.lit(0))
     return (
@@ -62,7 +65,7 @@ def make_histogram(messages: Any) -> Any:
     )
 
 
-def count_traffic(histogram: Any, period: str, by: Sequence[str] = ("topic", "tag", "host")) -> Any:
+def count_traffic(histogram: DataFrame, period: str, by: Sequence[str] = ("topic", "tag", "host")) -> DataFrame:
     """Return messages, bytes, rates and latencies of each hour or day, by topic, tag and host or some of them."""
     seconds = PERIODS[period]
     grouped = histogram.groupBy(sf.date_trunc(period, "hour").alias(period), *by).agg(
@@ -122,7 +125,7 @@ def _name_latencies(what: str) -> list[Any]:
 
 
 def run_stats(
-    session: Any,
+    session: SparkSession,
     wanted: MessageInput,
     out: str,
     *,

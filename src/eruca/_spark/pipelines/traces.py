@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as sf
@@ -19,6 +19,9 @@ from eruca._wire.trace import (
     TraceRecord,
     decode_traces,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PUB: Final = "pub"
 BEFORE: Final = "before"
@@ -52,7 +55,7 @@ _ARROW_SCHEMA: Final = pa.schema(
 )
 
 
-def open_traces(session: Any, wanted: MessageInput, topic: str, warnings: list[str]) -> Any:
+def open_traces(session: SparkSession, wanted: MessageInput, topic: str, warnings: list[str]) -> Any:
     """Return the trace records of an input; None if it has no trace topic."""
     place = replace(wanted, topics=(topic,), pattern="", until=None)
     if wanted.access is not None:

@@ -7,16 +7,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eruca._spark.pipelines.summary import JobSummary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # How often the progress bar is updated.
 _PROGRESS_S = 0.3
 
 
 @contextmanager
-def track_job(session: Any, job: str) -> Iterator[JobSummary]:
+def track_job(session: SparkSession, job: str) -> Iterator[JobSummary]:
     """Run a job with a progress bar; yields the summary, whose duration is set at the end."""
     summary = JobSummary(job)
     started = time.monotonic()
@@ -38,7 +41,7 @@ def keep(frame: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _show_progress(session: Any, job: str) -> Iterator[None]:
+def _show_progress(session: SparkSession, job: str) -> Iterator[None]:
     """Show a progress bar of all running stages on stderr, if it is a terminal."""
     tracker = _find_tracker(session) if sys.stderr.isatty() else None
     if tracker is None:
@@ -86,7 +89,7 @@ def _show_progress(session: Any, job: str) -> Iterator[None]:
             watcher.join()
 
 
-def _find_tracker(session: Any) -> Any:
+def _find_tracker(session: SparkSession) -> Any:
     try:
         return session.sparkContext.statusTracker()
     except Exception:

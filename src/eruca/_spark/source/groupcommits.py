@@ -18,7 +18,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -28,6 +28,11 @@ from eruca._spark.offsets import Offsets, decode_offsets
 from eruca._wire.bodies import ConsumerData, ConsumeType, HeartbeatData, MessageQueue
 from eruca._wire.names import RETRY_PREFIX
 from eruca.errors import ErucaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
@@ -103,21 +108,21 @@ class ProgressCommits(StreamingQueryListener):
         # Spark calls the methods from its own threads.
         self._changed = threading.Condition()
 
-    def onQueryStarted(self, event: Any) -> None:
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Called by Spark when a query starts."""
 
-    def onQueryProgress(self, event: Any) -> None:
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Called by Spark when a batch is complete."""
         for source in event.progress.sources:
             self._commit(source.endOffset)
 
-    def onQueryTerminated(self, event: Any) -> None:
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Called by Spark when a query has ended."""
         with self._changed:
             self._ended.add(str(event.runId))
             self._changed.notify_all()
 
-    def wait_for_end(self, query: Any, timeout: Duration = _END_S) -> bool:
+    def wait_for_end(self, query: StreamingQuery, timeout: Duration = _END_S) -> bool:
         """Wait until all offsets of a query that ended are committed; returns False if that takes too long."""
         timeout_s = to_seconds("timeout", timeout)
         run = str(query.runId)
@@ -158,8 +163,8 @@ def _read_described(text: str | None) -> dict[str, Any] | None:
     return found
 
 
-def commit_progress(spark: Any) -> ProgressCommits:
+def commit_progress(session: SparkSession) -> ProgressCommits:
     """Commit the offsets of every stream of a session with the option commitOffsetsToGroup, batch by batch."""
     commits = ProgressCommits()
-    spark.streams.addListener(commits)
+    session.streams.addListener(commits)
     return commits

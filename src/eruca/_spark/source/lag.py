@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -31,6 +31,11 @@ from eruca._spark.cluster import Access, Cluster, read_access
 from eruca._spark.offsets import Offsets, decode_offsets, sum_behind
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ErucaError, OffsetLost
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +82,10 @@ class LagListener(StreamingQueryListener):
         # Spark calls the methods from its own threads.
         self._lock = threading.Lock()
 
-    def onQueryStarted(self, event: Any) -> None:
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Called by Spark when a query starts."""
 
-    def onQueryProgress(self, event: Any) -> None:
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Called by Spark when a batch is complete, and now and then while there is nothing to read."""
         try:
             with self._lock:
@@ -94,10 +99,10 @@ class LagListener(StreamingQueryListener):
             # Otherwise Spark would log it as a mistake of its own, without saying whose it is.
             log.exception("the lag of query %s could not be passed on", event.progress.id)
 
-    def onQueryTerminated(self, event: Any) -> None:
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Called by Spark when a query has ended."""
 
-    def last(self, query: Any) -> QueryLag | None:
+    def last(self, query: StreamingQuery) -> QueryLag | None:
         """Return how far a query was behind after its last batch; None before the first."""
         with self._lock:
             return self._last.get(str(query.id))
@@ -117,7 +122,7 @@ class LagListener(StreamingQueryListener):
 
 
 def watch_lag(
-    spark: Any, on_lag: Callable[[QueryLag], object] | None = None, *, access: Access | None = None
+    session: SparkSession, on_lag: Callable[[QueryLag], object] | None = None, *, access: Access | None = None
 ) -> LagListener:
     """Measure after each batch how far the streams of a session are behind, and call `on_lag` with the result.
 
@@ -125,11 +130,11 @@ def watch_lag(
     from here in another way than from the stream.
     """
     listener = LagListener(on_lag, access)
-    spark.streams.addListener(listener)
+    session.streams.addListener(listener)
     return listener
 
 
-def lag_of(query: Any, *, access: Access | None = None) -> QueryLag | None:
+def lag_of(query: StreamingQuery, *, access: Access | None = None) -> QueryLag | None:
     """Return how far a stream is behind now: what is in its queues and not in a complete batch.
 
     None before the first batch, and for a query that reads no topics. If the brokers do not answer, the messages are
@@ -201,7 +206,7 @@ def _ask(
             )
             return _sum_up(offsets, ends, since, int(time.time() * 1000))
         except ErucaError as error:
-            log.warning("the lag of a stream could not be asked for: %s", error)
+            log.warning("the lag of a stream could not be determined: %s", error)
     return [
         TopicLag(topic=topic, messages=messages, seconds=None if messages else 0.0)
         for topic, messages in sum_behind(offsets, reported).items()

@@ -151,7 +151,7 @@ class StorePartition(InputPartition):
 
 
 class StoreSource(DataSource):
-    """The data source."""
+    """The data source `rocketmq-store`: store directories of brokers."""
 
     @classmethod
     def name(cls) -> str:

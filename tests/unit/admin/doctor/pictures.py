@@ -264,7 +264,7 @@ _STUCK = [make_queue(number, lag_time=timedelta(minutes=5)) for number in range(
 FAULTS: dict[str, Picture] = {
     "no-broker": Picture(
         at=AT,
-        nameservers=[make_server()],
+        nameservers=[make_server(brokers=0)],
         problems=[Problem(where="topics", error="no broker is registered")],
     ),
     "no-master": paint(members=[make_member(SLAVE)]),

@@ -74,6 +74,24 @@ class Case:
 
 
 GENTLE = {
+    "a name server that refuses": Case(
+        Picture(
+            at=AT,
+            nameservers=[make_server(brokers=0, problem="it refused: no account")],
+            problems=[Problem(where="topics", error="it refused: no account")],
+        ),
+        [("not-examined", Severity.WARNING)],
+    ),
+    "brokers that only one name server knows": Case(
+        Picture(
+            at=AT,
+            nameservers=[make_server(), make_server("10.0.0.2:9876", brokers=0)],
+            disagreements=[
+                Disagreement(kind="broker", name="broker-a:0", known_to=["10.0.0.1:9876"], missing_on=["10.0.0.2:9876"])
+            ],
+        ),
+        [("nameservers-disagree", Severity.WARNING)],
+    ),
     "a master whose slaves are all away": Case(
         paint(members=[make_member(state=make_state(required=1, slaves=[]))]), [("insync-too-small", Severity.WARNING)]
     ),

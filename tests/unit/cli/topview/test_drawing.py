@@ -49,7 +49,27 @@ def test_a_detail_fits_and_scrolls(width: int, height: int) -> None:
     state.top = 10**9
     last = show(state, width, height)
     assert "members (0)" in last[-2]
-    assert state.top < 60
+    assert state.top < 120
+
+
+def test_what_does_not_fit_beside_a_row_is_below_it() -> None:
+    columns = ["topic", ">queue", "owner", "next message"]
+    owner, message_id = "10.0.0.7@4711#48c052b544cc617b", "7F000001000026A20000000000000000"
+    detail = Detail("group billing", [], [Section("queues", columns, [("orders", "0", owner, message_id)])], [])
+
+    def show_detail(width: int) -> list[str]:
+        state = ViewState(opened=(Tab.GROUPS, "billing"))
+        lines = [line.plain.rstrip() for line in draw(make_sample(), state, detail, "", width, 24)]
+        return lines[lines.index("queues (1)") + 1 : -1]
+
+    assert show_detail(140)[1] == f"orders      0  {owner}  {message_id}"
+    assert show_detail(70)[:3] == ["topic   queue  owner", f"orders      0  {owner}", f"  next message {message_id}"]
+    assert show_detail(40)[:4] == [
+        "topic   queue",
+        "orders      0",
+        f"  owner {owner}",
+        f"  next message {message_id}"[:40],
+    ]
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -80,7 +100,7 @@ def test_lines_are_sorted_scrolled_and_marked() -> None:
     state = ViewState()
     lines = show(state, 80, 24)
     assert [line.split()[0] for line in lines[3:7]] == ["group", "group-2", "group-1", "group-0"]
-    assert "lag*" in lines[3] and "sorted by lag" in lines[-1]
+    assert "lag*" in lines[3] and "sorted by lag" in lines[1] and lines[-1].rstrip().endswith("q quit")
     assert "2,000" in lines[4] and "1m00s" in lines[4]
     many = make_sample(groups=100)
     state.press(Key.END, many, count_room(24))

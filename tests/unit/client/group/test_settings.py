@@ -228,7 +228,7 @@ def test_a_callback_without_its_topic_is_refused_at_once(kind: Any) -> None:
 
 def test_what_is_not_a_queue_is_refused_by_name() -> None:
     consumer = Consumer(SERVER, group="g")
-    with pytest.raises(ConfigError, match="queue='o': expected MessageQueue, not str"):
+    with pytest.raises(ConfigError, match=r"queues\[0\]='o': expected MessageQueue, not str"):
         consumer.pause("orders")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="expected Iterable, not MessageQueue"):
         consumer.resume(MessageQueue("b", 0, "orders"))  # type: ignore[arg-type]

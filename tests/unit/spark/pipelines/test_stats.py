@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_without_matplotlib_the_error_names_the_extra(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     out = tmp_path / "report"
     with pytest.raises(ConfigError, match=r'needs matplotlib \(pip install "eruca\[charts\]"'):
-        run_stats(None, MessageInput(), str(out))
+        run_stats(cast(Any, None), MessageInput(), str(out))
     assert not out.exists()
 
 

@@ -116,9 +116,11 @@ def test_a_listener_that_cannot_commit_says_so_and_goes_on(
 
 
 def test_the_end_of_a_query_can_be_waited_for() -> None:
-    listener, query = ProgressCommits(), SimpleNamespace(runId="run-1")
+    listener = ProgressCommits()
+    query: Any = SimpleNamespace(runId="run-1")
+    ended: Any = SimpleNamespace(runId="run-1")
     assert not listener.wait_for_end(query, 0.0)
-    listener.onQueryTerminated(SimpleNamespace(runId="run-1"))
+    listener.onQueryTerminated(ended)
     assert listener.wait_for_end(query, 0.0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from pyspark.sql.types import StructType
@@ -13,6 +13,9 @@ from eruca._spark.pipelines.archive import delta
 from eruca._spark.pipelines.archive.frames import ARCHIVE_SCHEMA, PARTITIONS
 from eruca._spark.pipelines.archive.ledger import MESSAGES, STAGING, Entry, Ledger
 from eruca._spark.pipelines.directories import Directory, FileFacts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FILE_BYTES: Final = 128 * 1024 * 1024
 # Directories with fewer small files are left alone.
@@ -31,7 +34,9 @@ def plan_compaction(
     return {directory: each for directory, each in sorted(small.items()) if len(each) >= files_min}
 
 
-def compact_archive(session: Any, archive: str, *, file_bytes: int = FILE_BYTES, files_min: int = FILES_MIN) -> int:
+def compact_archive(
+    session: SparkSession, archive: str, *, file_bytes: int = FILE_BYTES, files_min: int = FILES_MIN
+) -> int:
     """Merge small files; returns how many were removed."""
     place = Directory(archive)
     ledger = Ledger(place)

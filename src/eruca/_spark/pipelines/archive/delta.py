@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -10,6 +10,9 @@ from eruca._spark.pipelines.archive.frames import ARCHIVE_SCHEMA, PARTITIONS
 from eruca._spark.pipelines.archive.ledger import MESSAGES, NO_REASON, Entry, Ledger
 from eruca._spark.pipelines.directories import Directory
 from eruca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # What a session needs besides the jar.
 DELTA_CONF: Final = {
@@ -19,7 +22,7 @@ DELTA_CONF: Final = {
 DELTA_PACKAGE: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 
-def append(session: Any, place: Directory, staging: str, entry: Entry) -> None:
+def append(session: SparkSession, place: Directory, staging: str, entry: Entry) -> None:
     """Append what a run has written to the table, together with its entry."""
     frame = session.read.schema(ARCHIVE_SCHEMA).parquet(place.locate_to_read(f"{staging}/{NO_REASON}"))
     (
@@ -31,7 +34,7 @@ def append(session: Any, place: Directory, staging: str, entry: Entry) -> None:
     )
 
 
-def catch_up(session: Any, place: Directory, ledger: Ledger, last: Entry | None) -> Entry | None:
+def catch_up(session: SparkSession, place: Directory, ledger: Ledger, last: Entry | None) -> Entry | None:
     """Return the last entry of the table; adds it to the ledger if a run died in between."""
     if session.conf.get("spark.sql.catalog.spark_catalog", "") != DELTA_CONF["spark.sql.catalog.spark_catalog"]:
         raise ConfigError(
@@ -48,7 +51,7 @@ def catch_up(session: Any, place: Directory, ledger: Ledger, last: Entry | None)
     return last
 
 
-def optimize(session: Any, place: Directory) -> int:
+def optimize(session: SparkSession, place: Directory) -> int:
     """Let Delta merge small files; returns how many were removed."""
     (row,) = session.sql(f"optimize {_name_table(place)}").collect()
     return int(row.metrics.numFilesRemoved)

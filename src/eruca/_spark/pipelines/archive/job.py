@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -42,6 +42,9 @@ from eruca._wire.codes import RequestCode
 from eruca._wire.headers import EmptyHeader
 from eruca.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 PARQUET: Final = "parquet"
 DELTA: Final = "delta"
 FORMATS: Final = (PARQUET, DELTA)
@@ -53,7 +56,7 @@ _RUN_TIME: Final = "%Y%m%dT%H%M%S"
 
 
 def run_archive(
-    session: Any,
+    session: SparkSession,
     archive: str,
     *,
     access: Access | None = None,
@@ -108,7 +111,7 @@ def run_archive(
     return summary
 
 
-def open_ledger(session: Any, place: Directory, form: str) -> tuple[Ledger, Entry | None]:
+def open_ledger(session: SparkSession, place: Directory, form: str) -> tuple[Ledger, Entry | None]:
     """Return the ledger of an archive and its last entry, after completing what earlier runs left."""
     ledger = Ledger(place)
     last = ledger.recover()
@@ -130,7 +133,9 @@ def _tell_losses(summary: JobSummary, plan: ArchivePlan) -> None:
         )
 
 
-def _add(session: Any, place: Directory, ledger: Ledger, frame: Any, entry: Entry, summary: JobSummary) -> None:
+def _add(
+    session: SparkSession, place: Directory, ledger: Ledger, frame: Any, entry: Entry, summary: JobSummary
+) -> None:
     """Write a frame to the staging directory, and move it into the archive in one step."""
     counted, tell = count_good(arrange_for_archive(frame), sf.col(REASON).isNull())
     staging = f"{STAGING}/{entry.run}"
@@ -162,7 +167,7 @@ def _add(session: Any, place: Directory, ledger: Ledger, frame: Any, entry: Entr
     ledger.commit(entry)
 
 
-def _find_reached(session: Any, place: Directory, staging: str) -> Offsets:
+def _find_reached(session: SparkSession, place: Directory, staging: str) -> Offsets:
     """Return the offset after the last written message of each queue."""
     schema = StructType([*ARCHIVE_SCHEMA.fields, StructField(REASON, StringType())])
     table = session.read.schema(schema).parquet(place.locate_to_read(staging)).where("topic is not null")
@@ -243,7 +248,7 @@ def read_contents(archive: str) -> Contents:
     return last.contents
 
 
-def read_archive(session: Any, archive: str, contents: Contents | None = None) -> Any:
+def read_archive(session: SparkSession, archive: str, contents: Contents | None = None) -> DataFrame:
     """Return the messages of an archive, up to the offsets in its ledger."""
     contents = contents or read_contents(archive)
     place = Directory(archive)
@@ -254,4 +259,5 @@ def read_archive(session: Any, archive: str, contents: Contents | None = None) -
         frame = session.read.schema(ARCHIVE_SCHEMA).parquet(place.locate_to_read(MESSAGES))
     else:
         return session.createDataFrame([], ARCHIVE_SCHEMA)
-    return keep_archived(frame, contents.read_offsets())
+    kept: DataFrame = keep_archived(frame, contents.read_offsets())
+    return kept

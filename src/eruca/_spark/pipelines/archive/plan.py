@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as sf
 
@@ -23,6 +23,9 @@ from eruca._wire.bodies import KVTable
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import EmptyHeader
 from eruca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # All topics except system topics, retries and dead letters.
 ALL_TOPICS: Final = ".*"
@@ -118,7 +121,7 @@ def plan_stores(stores: Mapping[str, str], contents: Contents, *, everything: bo
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_topics(session: Any, access: Access, plan: ArchivePlan) -> Any:
+def read_topics(session: SparkSession, access: Access, plan: ArchivePlan) -> Any:
     """Return a frame of what a plan reads."""
     wanted = {queue: end for queue, end in plan.ends.items() if end > plan.begins[queue]}
     assigned: dict[str, dict[str, list[int]]] = {}
@@ -152,7 +155,7 @@ def make_access_options(access: Access) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def make_store_reader(session: Any, stores: Mapping[str, str]) -> Any:
+def make_store_reader(session: SparkSession, stores: Mapping[str, str]) -> Any:
     """Return a reader of store directories, given as paths by broker."""
     return session.read.format("rocketmq-store").options(
         path=encode_paths(list(stores.values())), broker=",".join(stores)
@@ -160,7 +163,7 @@ def make_store_reader(session: Any, stores: Mapping[str, str]) -> Any:
 
 
 def read_stores(
-    session: Any,
+    session: SparkSession,
     stores: Mapping[str, str],
     plan: ArchivePlan,
     contents: Contents,

@@ -48,6 +48,7 @@ public final class ClassFilterConsumer {
     private static DefaultMQPushConsumer start(JSONObject wanted, BlockingQueue<String> bodies) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(wanted.getString("group"));
         consumer.setNamesrvAddr(wanted.getString("nameServer"));
+        consumer.setMqClientApiTimeout(Requests.PATIENCE_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(wanted.getString("topic"), wanted.getString("className"), wanted.getString("source"));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

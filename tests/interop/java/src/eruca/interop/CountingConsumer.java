@@ -118,6 +118,7 @@ public final class CountingConsumer {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
         consumer.setNamesrvAddr(request.getString("nameServer"));
         consumer.setClientIP("127.0.0.1");
+        consumer.setMqClientApiTimeout(Requests.PATIENCE_MS);
         consumer.setInstanceName(request.getString("name"));
         consumer.setPollNameServerInterval(1000);
         consumer.setHeartbeatBrokerInterval(1000);

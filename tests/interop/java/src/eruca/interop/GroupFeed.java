@@ -22,8 +22,6 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * one message after the other and nothing is sent again by itself, so that numbers of a key are stored in order.
  */
 public final class GroupFeed implements Runnable {
-    private static final int TIMEOUT_MS = 10_000;
-
     private final DefaultMQProducer producer = new DefaultMQProducer("GroupFeed");
     private final JSONObject request;
     private final Map<String, Long> sent = new TreeMap<>();
@@ -41,6 +39,7 @@ public final class GroupFeed implements Runnable {
     private static <T extends ClientConfig> T prepare(T client, JSONObject request) {
         client.setNamesrvAddr(request.getString("nameServer"));
         client.setClientIP("127.0.0.1");
+        client.setMqClientApiTimeout(Requests.PATIENCE_MS);
         return client;
     }
 
@@ -67,7 +66,7 @@ public final class GroupFeed implements Runnable {
         String body = key + ":" + sent.getOrDefault(key, 0L);
         Message message = new Message(request.getString("topic"), null, key, body.getBytes(StandardCharsets.UTF_8));
         SendStatus status = producer.send(
-            message, new MessageQueue(message.getTopic(), request.getString("broker"), queue), TIMEOUT_MS)
+            message, new MessageQueue(message.getTopic(), request.getString("broker"), queue), Requests.PATIENCE_MS)
             .getSendStatus();
         if (status != SendStatus.SEND_OK) {
             throw new IllegalStateException(body + ": " + status);
@@ -90,7 +89,7 @@ public final class GroupFeed implements Runnable {
     private static Object handle(JSONObject request) throws Exception {
         switch (request.getString("do")) {
             case "createTopic":
-                Requests.createTopic(prepare(new DefaultMQAdminExt(TIMEOUT_MS), request), request);
+                Requests.createTopic(prepare(new DefaultMQAdminExt(Requests.PATIENCE_MS), request), request);
                 return null;
             case "load":
                 feed = new GroupFeed(request);

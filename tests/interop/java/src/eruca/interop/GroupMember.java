@@ -127,6 +127,7 @@ public final class GroupMember {
         consumer = new DefaultMQPushConsumer(request.getString("group"));
         consumer.setNamesrvAddr(request.getString("nameServer"));
         consumer.setClientIP("127.0.0.1");
+        consumer.setMqClientApiTimeout(Requests.PATIENCE_MS);
         consumer.setPollNameServerInterval(1000);
         // The first pull after a balance may come before the heartbeat that tells of it, and is refused then (code 25).
         // The setter of the consumer itself comes too late: what it sets was read when the consumer was made.

@@ -15,6 +15,9 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 final class Requests {
     private Requests() {}
 
+    /** How long clients wait for answers. Their own three seconds are too few on a busy machine. */
+    static final int PATIENCE_MS = 60_000;
+
     /** Does what a request asks for; gives the row of the answer, or null for none. */
     interface Handler {
         Object handle(JSONObject request) throws Exception;
