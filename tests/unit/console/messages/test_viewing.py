@@ -71,9 +71,8 @@ def test_bodies_that_nest_too_deep_are_text(levels: int, mask: Mask, begin: byte
     found = view(body, mask)
     value, text = (MASK, MASK) if mask is HIDDEN else (None, body.decode())
     assert (found.decoded.kind, found.decoded.value, found.text) == ("text", value, text)
-    assert (
-        found.show("text").text == text and found.make_row()["body"] == text and found.preview and found.show("decoded")
-    )
+    assert found.make_row()["body"] == found.show("text").text == text and found.preview
+    assert len(found.show("decoded").text) > 1
     assert parse_filter("body contains 'x' or body.a.b = 1").matches(found) is False
 
 
