@@ -110,7 +110,7 @@ def _end(event: Event) -> datetime:
 
 
 def _shift(moment: datetime, seconds: float) -> datetime:
-    """Return a time so many seconds later; the time itself for a number that a client made up."""
+    """Return a time some seconds later; the time itself for a number that a client made up."""
     try:
         return moment + timedelta(seconds=seconds)
     except OverflowError:
