@@ -169,7 +169,7 @@ def _make_small(make: Any) -> Any:
         ({"mode": "key"}, "give one"),
         ({"mode": "none"}, "expected one of"),
         ({"queue": "../../x"}, "is not a queue"),
-        ({"since": "yesterday"}, "neither milliseconds nor a time"),
+        ({"since": "yesterday"}, "'yesterday' is not a time"),
         ({"from": "x"}, "place to continue from"),
         ({"topic": "a/b"}, "a/b"),
         ({"topic": "missing-topic"}, "missing-topic"),
