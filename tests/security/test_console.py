@@ -237,7 +237,6 @@ async def test_a_post_from_elsewhere_is_refused_even_with_the_token(recording: R
     "body",
     [
         b"[" * 900 + b"]" * 900,
-        b'{"user":' + b"[" * 900 + b"]" * 900 + b"}",
         b"[" * 100_000,
         b'{"user": "\\ud800"}',
         b'{"user": 1' + b"0" * 5000 + b"}",
