@@ -10,6 +10,9 @@ from typing import Final, NamedTuple
 # take a fraction of a second, and a busy machine must not turn a test red.
 PATIENCE_S: Final = 300
 
+# The same for a program of its own that starts Spark, perhaps several times.
+SPARK_S: Final = 900
+
 _NS_PER_S = 1e9
 
 

@@ -49,7 +49,7 @@ def run_up(
     data: Path, command: Sequence[str] = OURS, environment: Mapping[str, str] | None = None, *flags: str
 ) -> Iterator[dict[str, Any]]:
     """Run `eruca up` on a directory; yields the facts it prints. It has to stop cleanly."""
-    ports = ["--nameserver-port=0", "--listen-port=0", "--metrics-port=-1"]
+    ports = ["--nameserver-port=0", "--listen-port=0", "--metrics-port=-1", "--console-listen-port=-1"]
     started = [*command, "up", "--output=json", f"--data={data}", *ports, *flags]
     process = subprocess.Popen(started, stdout=subprocess.PIPE, text=True, env=environment, cwd=data.parent)
     try:

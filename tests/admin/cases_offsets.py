@@ -96,6 +96,9 @@ async def case_saved_and_copied(stage: Stage) -> None:
     assert _tell(planned) == [(None, 2, "planned"), (None, 4, "planned")]
     cloned = await offsets.clone(group, stage.name("audit"), topic)
     assert _tell(cloned) == [(None, 2, "written"), (None, 4, "written")]
+    # All topics, when none is named.
+    everywhere = await offsets.clone(group, stage.name("archive"))
+    assert _tell(everywhere) == [(None, 2, "written"), (None, 4, "written")]
     with pytest.raises(NoRoute, match="has no offsets"):
         await offsets.clone(stage.name("nobody"), stage.name("audit"))
     with pytest.raises(NoRoute, match="eruca offset show"):

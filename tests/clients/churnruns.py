@@ -90,7 +90,7 @@ def run_churn(
             churn.fill()
             feed.start(settings.topic, QUEUES, keys=run.keys, per_second=run.per_second, count=run.count)
             while run.has_more(churn.kinds.total(), history):
-                history.wait_for_more(run.between, ARRIVE_SECONDS_MAX)
+                history.wait_for_more(run.between, ARRIVE_SECONDS_MAX, run.count)
                 churn.change()
             if not run.count:
                 history.wait_for_quiet(QUIET_SHARE, ARRIVE_SECONDS_MAX)

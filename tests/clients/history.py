@@ -99,12 +99,16 @@ class History:
                 return
         raise AssertionError(f"after {seconds} s {_show('still not consumed', lost)}")
 
-    def wait_for_more(self, count: int, seconds: float) -> None:
-        """Wait until handlers started this many more times, so that a change comes while the group is at work."""
+    def wait_for_more(self, count: int, seconds: float, most: int = 0) -> None:
+        """Wait until handlers started this many more times, so that a change comes while the group is at work.
+
+        If no more than `most` messages are sent, waiting ends when all of them have been delivered.
+        """
         before = len(self.gather())
         for _ in poll(seconds):
-            more = len(self.gather()) - before
-            if more >= count:
+            deliveries = self.gather()
+            more = len(deliveries) - before
+            if more >= count or 0 < most <= len({delivery.body for delivery in deliveries}):
                 return
         raise AssertionError(f"only {more} more deliveries in {seconds} s, not {count}")
 

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 import eruca.sync
 from tests.console.browsing import Visitor, poll
-from tests.interop.brokers import Cluster
+from tests.interop.brokers import BROKER_NAME, Cluster
 
 
 def test_a_topic_is_created_changed_and_deleted(visitor: Visitor, admin: eruca.sync.Admin, name: str) -> None:
@@ -98,7 +98,8 @@ def test_one_topic_shows_its_queues_and_what_happens_now(
     for tab in ("Groups", "Traffic", "Routes", "Producers", "Settings and retention"):
         page.get_by_role("link", name=tab, exact=True).last.click()
         expect(page.locator(".tabs [aria-current]")).to_have_text(tab)
-    expect(page.get_by_text("72 hours")).to_be_visible()
+    kept = admin.brokers.config(BROKER_NAME).items[0].options["fileReservedTime"]
+    expect(page.get_by_text(f"{kept} hours")).to_be_visible()
 
 
 def test_a_command_is_copied(visitor: Visitor) -> None:

@@ -19,6 +19,7 @@ from pyspark.errors import StreamingQueryException
 from eruca._spark.decoding import decode_avro, decode_json, decode_protobuf, set_bad_aside, split_bad
 from eruca.errors import ConfigError
 from tests.figures import note_figures
+from tests.patience import PATIENCE_S
 
 SCHEMA = "id string, amount double not null, at timestamp, n int, items array<struct<q:int>>"
 # Bodies and what must be said of them: the fields that are there, or the reason.
@@ -473,7 +474,7 @@ def test_the_stream_goes_on_and_bad_rows_are_in_a_side_table_once(
         writer = decoded.writeStream.foreachBatch(set_bad_aside(write, bad))
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         try:
-            query.awaitTermination(120)
+            assert query.awaitTermination(PATIENCE_S)
         except StreamingQueryException as problem:
             return str(problem)
         return query.exception()

@@ -20,9 +20,7 @@ from eruca._cli.demoorders import BROKEN, Consumed, Takings, make_orders, sum_up
 from eruca.errors import ConfigError, ErucaError
 from tests.figures import note_figures
 from tests.paths import REPOSITORY
-from tests.patience import PATIENCE_S
-
-SECONDS_MAX = PATIENCE_S
+from tests.patience import SPARK_S
 
 
 def run_demo(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +31,7 @@ def run_demo(cwd: Path, *arguments: str, **environment: str) -> subprocess.Compl
         env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), **environment},
         capture_output=True,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=SPARK_S,
         check=False,
     )
 

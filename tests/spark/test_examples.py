@@ -11,9 +11,9 @@ import pytest
 
 from tests.interop.brokers import Cluster
 from tests.paths import REPOSITORY
+from tests.patience import SPARK_S
 
 EXAMPLES = REPOSITORY / "examples"
-SECONDS_MAX = 200
 
 # What each must say, line by line.
 STORIES: dict[str, list[str]] = {
@@ -49,7 +49,7 @@ def run_example(name: str, *arguments: str) -> list[str]:
         env=without,
         capture_output=True,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=SPARK_S,
         check=False,
         cwd=REPOSITORY,
     )

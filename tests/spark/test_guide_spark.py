@@ -14,9 +14,9 @@ from eruca._spark.columns import STORE_COLUMNS
 from eruca._spark.sink.options import COLUMNS as SINK_COLUMNS
 from tests.clients.guidepage import read_blocks
 from tests.paths import REPOSITORY
+from tests.patience import SPARK_S
 from tests.spark.guideoptions import CHINESE, GUIDE, TABLES, make_rows, read_rows
 
-SECONDS_MAX = 280
 _SUBMIT = "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2"
 
 
@@ -36,7 +36,7 @@ def test_every_block_does_what_the_page_says(tmp_path: Path) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=SECONDS_MAX,
+        timeout=SPARK_S,
         check=False,
     )
     print(run.stdout)

@@ -23,6 +23,7 @@ from eruca._wire.headers import EmptyHeader
 from eruca.admin import Admin
 from tests.interop.brokers import ErucaCluster
 from tests.paths import REPOSITORY
+from tests.patience import SPARK_S
 from tests.spark.producing import create_topic, name_topic, run, send
 
 JOBS = ("archive", "query", "stats", "replay", "dlq", "audit", "rebuild", "fsck", "checkpoint")
@@ -146,7 +147,7 @@ def test_without_spark_every_job_says_what_to_install(tmp_path: Path) -> None:
     calls = [[job, *words.get(job, [])] for job in JOBS if job not in WITHOUT_SPARK]
     calls.append(["checkpoint", "show", str(tmp_path)])
     done = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(calls)], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", script, json.dumps(calls)], capture_output=True, text=True, timeout=SPARK_S, check=True
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(calls), done.stdout
@@ -158,7 +159,7 @@ def test_without_spark_every_job_says_what_to_install(tmp_path: Path) -> None:
 def test_without_java_it_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "eruca", "pipeline", "stats", "--out", str(tmp_path / "r"), "-n", "127.0.0.1:1"]
     environment = {"PATH": str(tmp_path), "PYTHONPATH": str(REPOSITORY / "src")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SPARK_S, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "eruca: Spark cannot start Java (install Java 17 or set JAVA_HOME)"
     assert "Traceback" not in done.stderr

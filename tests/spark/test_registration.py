@@ -10,6 +10,7 @@ import pytest
 import eruca.spark
 import pyspark_rocketmq
 import pyspark_rocketmq_store
+from tests.patience import SPARK_S
 
 # Spark does it so in a separate process, when the first source is asked for that it does not know.
 _LOOK_UP = """
@@ -44,7 +45,7 @@ except ImportError as error:
 
 def _run(program: str, *words: str) -> list[str]:
     command = [sys.executable, "-c", program, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SPARK_S, check=False)
     assert not done.returncode, done.stderr
     return done.stdout.splitlines()
 

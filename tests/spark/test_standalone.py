@@ -16,6 +16,7 @@ from eruca import Outgoing
 from tests.figures import note_figures
 from tests.interop.brokers import ErucaCluster
 from tests.paths import REPOSITORY
+from tests.patience import SPARK_S
 from tests.spark.producing import name_topic, send
 from tests.spark.standalone import CONF, StandaloneCluster
 from tests.spark.stores import compare_derived, make_rich_store, read_files
@@ -23,7 +24,6 @@ from tests.spark.stores import compare_derived, make_rich_store, read_files
 pytestmark = pytest.mark.whole
 
 LOCAL = "local[2]"
-_JOB_SECONDS_MAX = 240
 _MESSAGES = 3000
 _LOCAL_CONF = {"spark.ui.enabled": "false", "spark.driver.memory": "1g"}
 
@@ -65,7 +65,7 @@ def run_both(standalone: StandaloneCluster, out: Path, job: str, *arguments: str
             cwd=REPOSITORY,
             capture_output=True,
             text=True,
-            timeout=_JOB_SECONDS_MAX,
+            timeout=SPARK_S,
             check=False,
         )
         assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]

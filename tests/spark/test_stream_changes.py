@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.interop.brokers import Cluster
+from tests.patience import PATIENCE_S
 from tests.spark.producing import create_topic, delete_topic, name_topic, send
 from tests.spark.streams import Sink, number_bodies, open_stream, wait_for
 
@@ -130,6 +131,6 @@ def test_a_checkpoint_of_another_source_is_refused(spark: Any, eruca_cluster: Cl
     send(eruca_cluster, topic, number_bodies(0, 5))
     rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
     query = sink.write(rates, availableNow=True)
-    query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE_S)
     with pytest.raises(Exception, match="no offsets of this source"):
         sink.run(open_stream(spark, eruca_cluster, subscribe=topic))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.interop.brokers import Cluster
 from tests.paths import REPOSITORY
+from tests.patience import SPARK_S
 from tests.spark.producing import create_topic, name_topic, send
 from tests.spark.streams import Sink, number_bodies, show_group
 from tests.torture.killedbroker import make_environment
@@ -41,7 +42,7 @@ def test_a_client_reads_batches_and_streams(cluster: Cluster, tmp_path: Path) ->
         env={**make_environment(), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=SPARK_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

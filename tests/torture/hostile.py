@@ -20,6 +20,7 @@ from pathlib import Path
 from tests.integration.broker.serving import Serving, check_well
 from tests.integration.cli.upprocess import make_environment
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 from tests.torture.hostilegood import Measured
 from tests.torture.hostileparts import PARTS
 
@@ -33,7 +34,6 @@ _P99_MS_FLOOR = 10.0
 # Beside these a thread reads or compiles what was sent, for as long as it lasts, and Python runs one thread at a time.
 _P99_MS_FLOOR_APART = 50.0
 _APART = frozenset({"sql-pulls", "heartbeats", "registrations"})
-_STOP_S_MAX = 30.0
 _IDLE_S = 3.0
 _CALIBRATION_S = 2.0
 # A thread that spins gets this share of its time on a machine that is not busy.
@@ -133,7 +133,7 @@ class Attacking:
 
     def end(self) -> None:
         """Have it stop; blocks."""
-        self._process.communicate(timeout=_STOP_S_MAX)
+        self._process.communicate(timeout=PATIENCE_S)
 
 
 class Spinning:
@@ -167,7 +167,7 @@ class Measuring:
 
     def end(self) -> None:
         """Have it stop; blocks."""
-        self._process.communicate(timeout=_STOP_S_MAX)
+        self._process.communicate(timeout=PATIENCE_S)
 
 
 def make_row(name: str, measured: Measured, seconds: float) -> Row:

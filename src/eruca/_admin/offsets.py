@@ -139,17 +139,18 @@ class Offsets:
         if dry_run:
             planned = [describe_move(queue, before.get(queue), found[queue], "planned") for queue in found]
             return conclude(target, planned, datetime.now(UTC))
-        header = CloneGroupOffsetHeader(src_group=source, dest_group=target, topic=topic or "", offline=True)
-        failures: dict[str, str] = {}
-        for broker in sorted({queue.broker_name for queue in found}):
+        # Topic by topic: asked for all topics at once, a Java broker copies nothing and reports success.
+        failures: dict[tuple[str, str], str] = {}
+        for broker, name in sorted({(queue.broker_name, queue.topic) for queue in found}):
+            header = CloneGroupOffsetHeader(src_group=source, dest_group=target, topic=name, offline=True)
             try:
                 await connection.ask(masters[broker], RequestCode.CLONE_GROUP_OFFSET, header)
             except ErucaError as error:
-                failures[broker] = str(error)
+                failures[broker, name] = str(error)
         after = await self._read(target, topic)
         moves = []
         for queue in found:
-            reason = failures.get(queue.broker_name, "")
+            reason = failures.get((queue.broker_name, queue.topic), "")
             if not reason and after.get(queue) is None:
                 reason = "the broker did not copy the offset"
             outcome = "failed" if reason else "written"

@@ -95,7 +95,7 @@ def _open_stage() -> Iterator[tuple[Path, str]]:
 
 def _start(directory: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "eruca", "up", "--output=json", f"--data={directory / 'data'}"]
-    ports = ["--nameserver-port=0", "--listen-port=0", "--metrics-port=-1"]
+    ports = ["--nameserver-port=0", "--listen-port=0", "--metrics-port=-1", "--console-listen-port=-1"]
     return subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True)
 
 

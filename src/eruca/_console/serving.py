@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import h11
 import uvicorn
+from starlette.requests import Request
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -17,10 +19,16 @@ from eruca._ground import limits
 from eruca._net.guards import Reporter
 from eruca._net.listening import Listener
 from eruca._net.tls import ServerTls
+from eruca._net.waiting import choose_to_go
 
 log = logging.getLogger(__name__)
+# It warns about every request that is not HTTP, which anybody can send.
+logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 _STOP_S: Final = 3
+# The name by which the application finds the connection of a request.
+_CONNECTION: Final = "connection"
+_NUMBERS: Final = itertools.count()
 
 
 class WebServer:
@@ -77,7 +85,7 @@ class WebServer:
         self._tls.look_again()
 
     def _make_connection(self) -> asyncio.Protocol:
-        return _Connection(self._config, self._server.server_state, {})
+        return _Connection(self._config, self._server.server_state)
 
 
 class _Server(uvicorn.Server):
@@ -87,17 +95,41 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Connection(H11Protocol):
-    """One connection. The head of a request has to arrive in time, and too many connections are closed."""
+def note_session(request: Request) -> None:
+    """Note that the connection of a request is that of a user who has logged in."""
+    connection = getattr(request.state, _CONNECTION, None)
+    if connection is not None:
+        connection.is_known = True
 
-    def __init__(self, config: uvicorn.Config, server_state: Any, app_state: dict[str, Any]) -> None:
-        super().__init__(config, server_state, app_state)
+
+class _Connection(H11Protocol):
+    """One connection. The head of a request has to arrive in time.
+
+    Of too many connections, one without a session makes room for a new one: strangers keep no user out.
+    """
+
+    def __init__(self, config: uvicorn.Config, server_state: Any) -> None:
+        super().__init__(config, server_state, {_CONNECTION: self})
         self._waiting: asyncio.TimerHandle | None = None
+        self._is_accepted = False
+        #: The order of arrival, and the address.
+        self.number = next(_NUMBERS)
+        self.host = ""
+        #: A request of it had a session.
+        self.is_known = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.server_state.connections) >= limits.CONSOLE_CONNECTIONS_MAX:
-            transport.abort()
-            return
+        self.host = str((transport.get_extra_info("peername") or ("",))[0])
+        others = cast("set[_Connection]", self.server_state.connections)
+        if len(others) >= limits.CONSOLE_CONNECTIONS_MAX:
+            strangers = sorted((each for each in others if not each.is_known), key=lambda each: each.number)
+            chosen = choose_to_go(((each, each.host) for each in strangers), self.host)
+            if chosen is None:
+                transport.abort()
+                return
+            others.discard(chosen)
+            chosen.transport.abort()
+        self._is_accepted = True
         super().connection_made(transport)
         self._wait_for_head()
 
@@ -110,7 +142,7 @@ class _Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        if self in self.server_state.connections:
+        if self._is_accepted:
             super().connection_lost(exc)
 
     def _wait_for_head(self) -> None:

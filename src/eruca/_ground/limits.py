@@ -368,6 +368,9 @@ CONSOLE_FORM_SECONDS_MAX = 60.0
 CONSOLE_FILTER_CHARS_MAX = 2000
 CONSOLE_FILTER_DEPTH_MAX = 50
 CONSOLE_PATTERN_CHARS_MAX = 200
+# Values that a filter compares in one message, some 0.2 s: the longest list of a body has 130,000, and a comparison of
+# two such lists would take hours.
+CONSOLE_FILTER_VALUES_MAX = 300_000
 # One step of a search: messages and bytes that are read, and the time. A page shows the progress after each step and
 # asks for the next one, up to this many.
 CONSOLE_SCAN_MESSAGES_MAX = 5000

@@ -26,6 +26,8 @@ from eruca.errors import ConfigError, ErucaError, NetError
 from tests.integration.console.provider import CLIENT, SECRET, Provider, run_provider, sign
 
 URL = "http://127.0.0.1:8080"
+# The address of the browser.
+HOST = "10.0.0.7"
 
 
 @pytest.fixture
@@ -66,12 +68,12 @@ async def visit(address: str) -> dict[str, str]:
 
 
 async def log_in(openid: OpenId) -> Proved:
-    address, binding = await openid.begin("/")
+    address, binding = await openid.begin("/", HOST)
     return (await openid.finish(await visit(address), binding))[0]
 
 
 async def test_a_user_logs_in(openid: OpenId, provider: Provider) -> None:
-    address, binding = await openid.begin("/c/x/topics")
+    address, binding = await openid.begin("/c/x/topics", HOST)
     query = await visit(address)
     assert await openid.finish(query, binding) == (
         Proved(provider.address, "17", "ann", Role.OPERATOR),
@@ -104,8 +106,8 @@ async def test_groups_may_be_in_the_user_info(openid: OpenId, provider: Provider
 
 
 async def test_an_answer_is_for_the_browser_that_began(openid: OpenId, provider: Provider) -> None:
-    address, binding = await openid.begin("/")
-    other, _ = await openid.begin("/")
+    address, binding = await openid.begin("/", HOST)
+    other, _ = await openid.begin("/", HOST)
     for query, cookie in (
         (await visit(address), ""),
         (await visit(other), binding),
@@ -120,15 +122,15 @@ async def test_an_answer_is_for_the_browser_that_began(openid: OpenId, provider:
 
 async def test_a_code_of_someone_else_is_worthless(openid: OpenId, provider: Provider) -> None:
     """An attacker's code in the victim's answer: its verifier is not known here."""
-    address, binding = await openid.begin("/")
+    address, binding = await openid.begin("/", HOST)
     mine = await visit(address)
-    theirs = await visit((await openid.begin("/"))[0])
+    theirs = await visit((await openid.begin("/", HOST))[0])
     with pytest.raises(NetError, match="invalid_grant"):
         await openid.finish({**mine, "code": theirs["code"]}, binding)
 
 
 async def test_a_provider_can_refuse(openid: OpenId) -> None:
-    address, binding = await openid.begin("/")
+    address, binding = await openid.begin("/", HOST)
     state = (await visit(address))["state"]
     with pytest.raises(ConfigError, match="access_denied<b>") as caught:
         await openid.finish({"state": state, "error": "access_denied<b>\r\n" + "x" * 1000}, binding)
@@ -138,7 +140,7 @@ async def test_a_provider_can_refuse(openid: OpenId) -> None:
 async def test_an_answer_of_another_provider_is_refused(openid: OpenId, provider: Provider) -> None:
     """Mix-up: RFC 9207."""
     for issuer in ("https://evil.example", None):
-        address, binding = await openid.begin("/")
+        address, binding = await openid.begin("/", HOST)
         query = await visit(address)
         query.pop("iss")
         with pytest.raises(ConfigError, match="another provider"):
@@ -247,7 +249,7 @@ async def test_a_log_in_that_takes_too_long_is_refused(provider: Provider) -> No
     openid = OpenId(make_options(provider), clock)
     await openid.start()
     try:
-        address, binding = await openid.begin("/")
+        address, binding = await openid.begin("/", HOST)
         clock.advance(600_001)
         with pytest.raises(ConfigError, match="too long ago"):
             await openid.finish(await visit(address), binding)
@@ -256,11 +258,15 @@ async def test_a_log_in_that_takes_too_long_is_refused(provider: Provider) -> No
 
 
 async def test_log_ins_under_way_are_bounded(openid: OpenId, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one address end none of others."""
     monkeypatch.setattr(limits, "CONSOLE_OIDC_LOGINS_MAX", 10)
+    first = await openid.begin("/", HOST)
     for _ in range(100):
-        address, binding = await openid.begin("/")
-    assert len(openid._pending) == 10
-    assert (await openid.finish(await visit(address), binding))[0].name == "ann"
+        last = await openid.begin("/", "10.0.0.8")
+    assert len(openid._pending) == len(openid._begun) == 10
+    for address, binding in (first, last):
+        assert (await openid.finish(await visit(address), binding))[0].name == "ann"
+    assert len(openid._pending) == len(openid._begun) == 8
 
 
 @pytest.mark.parametrize(
@@ -277,7 +283,7 @@ async def test_log_ins_under_way_are_bounded(openid: OpenId, monkeypatch: pytest
 async def test_a_provider_that_cannot_be_trusted_is_refused(openid: OpenId, provider: Provider, describe: Any) -> None:
     provider.describe = describe
     with pytest.raises(ErucaError):
-        await openid.begin("/")
+        await openid.begin("/", HOST)
 
 
 async def test_a_provider_that_is_away_is_an_error_that_says_so(
@@ -287,7 +293,7 @@ async def test_a_provider_that_is_away_is_an_error_that_says_so(
     await away.start()
     try:
         with pytest.raises(NetError, match="cannot be reached"):
-            await away.begin("/")
+            await away.begin("/", HOST)
     finally:
         await away.stop()
 

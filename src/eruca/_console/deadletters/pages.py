@@ -13,7 +13,15 @@ from starlette.responses import Response
 
 from eruca._admin.deadletters import GroupLetters, Resent, Wanted
 from eruca._console.identity.rights import Need
-from eruca._console.messages.reading import link_message, make_viewer, may_see, read_filter, require_unmasked
+from eruca._console.messages.reading import (
+    link_message,
+    make_viewer,
+    may_see,
+    read_filter,
+    require_keys,
+    require_unmasked,
+)
+from eruca._console.messages.searching import list_too_large
 from eruca._console.messages.viewing import MessageView
 from eruca._console.pages.commands import write_flags
 from eruca._console.pages.forms import Field, change, read_fields
@@ -85,7 +93,10 @@ async def list_groups(visit: Visit) -> Shown | Response:
 async def list_letters(visit: Visit) -> Shown | Response:
     """Show the dead letters of a group, or export them."""
     group, filter = visit.path["group"], read_filter(visit)
-    views, cut = await _read(visit, group, _read_wanted(visit))
+    wanted = _read_wanted(visit)
+    if wanted.key is not None:
+        require_keys(visit, DLQ_PREFIX + group)
+    views, cut = await _read(visit, group, wanted)
     found = [view for view in views if filter is None or filter.matches(view)]
     if visit.query.get("format") == "jsonl":
         lines = b"".join(msgspec.json.encode(view.make_row()) + b"\n" for view in found)
@@ -108,6 +119,7 @@ async def list_letters(visit: Visit) -> Shown | Response:
         "deadletters/letters.html",
         table,
         group=group,
+        problems=list_too_large(DLQ_PREFIX + group, filter),
         fields=_FIELDS,
         may_resend=visit.user.may(Need.OPERATE, group=group),
         export=visit.url("deadletters", group, **times, format="jsonl"),

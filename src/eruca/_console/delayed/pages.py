@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from eruca._admin.delayed import Cancelled, Delayed
+from eruca._console.identity.masking import MASK
 from eruca._console.identity.rights import Need
 from eruca._console.messages.reading import may_see
 from eruca._console.pages.commands import write_flags
@@ -18,6 +19,7 @@ from eruca._console.pages.routing import Nav, Route
 from eruca._console.pages.tables import Column, make_table, show_table
 from eruca._console.pages.times import show_exact
 from eruca._console.pages.visit import Shown, Visit
+from eruca._wire.properties import KEYS, TAGS
 
 _OUTCOMES: Final = {"cancelled": "done", "unknown": "failed"}
 
@@ -39,7 +41,7 @@ async def list_delayed(visit: Visit) -> Shown | Response:
     """Show the messages that wait for their time."""
     topic = visit.query.get("topic", "").strip() or None
     listed, levels = await asyncio.gather(visit.admin.delayed.list(topic=topic), visit.admin.delayed.levels())
-    rows = [row for row in listed.items if may_see(visit, topic=row.topic)]
+    rows = [_mask(visit, row) for row in listed.items if may_see(visit, topic=row.topic)]
     table = make_table(
         visit,
         "delayed",
@@ -57,6 +59,16 @@ async def list_delayed(visit: Visit) -> Shown | Response:
         levels=[level for level in levels.items if level.waiting] if visit.user.sees_all else [],
         may_cancel=lambda row: not row.level and visit.user.may(Need.OPERATE, topic=row.topic),
         command=visit.command("delayed", "list", *write_flags(topic=topic)),
+    )
+
+
+def _mask(visit: Visit, row: Delayed) -> Delayed:
+    """Return a message without the properties that are hidden from the user."""
+    hidden = visit.parts.identity.masking.look(visit.user, row.topic).properties
+    return msgspec.structs.replace(
+        row,
+        tags=MASK if row.tags and TAGS in hidden else row.tags,
+        keys=[MASK] if row.keys and KEYS in hidden else row.keys,
     )
 
 

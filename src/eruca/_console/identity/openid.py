@@ -10,10 +10,10 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import itertools
 import json
 import logging
 import secrets
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ from eruca._console.identity.rights import USER_ROLES, Role
 from eruca._ground import limits
 from eruca._ground.clock import Clock
 from eruca._net.tls import Tls, make_client_context
+from eruca._net.waiting import Waiting
 from eruca.errors import ConfigError, ConnectFailed, NetError
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ class OpenId:
         self._options = options
         self._clock = clock
         self._roles = options.list_oidc_roles()
-        self._pending: OrderedDict[str, _Pending] = OrderedDict()
+        self._pending: dict[str, _Pending] = {}
+        # The same, by address: nobody ends the log-ins of others by beginning many.
+        self._begun: Waiting[str] = Waiting()
         self._client: httpx.AsyncClient | None = None
         self._provider: _Provider | None = None
         self._keys: tuple[KeySet, float] | None = None
@@ -114,19 +117,22 @@ class OpenId:
         if client is not None:
             await client.aclose()
 
-    async def begin(self, then: str) -> tuple[str, str]:
+    async def begin(self, then: str, host: str) -> tuple[str, str]:
         """Begin a log-in; returns the address at the provider, and the value of a cookie that binds it to the browser.
+
+        `host` is the address of the browser.
 
         Raises NetError or ConfigError if the provider cannot be used.
         """
         provider = await self._find_provider()
         state, binding, nonce, verifier = (secrets.token_urlsafe(_RANDOM_BYTES) for _ in range(4))
         now = self._clock.monotonic()
-        while self._pending and (
-            len(self._pending) >= limits.CONSOLE_OIDC_LOGINS_MAX or next(iter(self._pending.values())).until_s < now
-        ):
-            self._pending.popitem(last=False)
+        for late in list(itertools.takewhile(lambda each: self._pending[each].until_s < now, self._pending)):
+            self._forget(late)
+        if len(self._pending) >= limits.CONSOLE_OIDC_LOGINS_MAX:
+            self._forget(self._begun.choose(host) or "")
         self._pending[state] = _Pending(binding, nonce, verifier, then, now + _LOGIN_S)
+        self._begun.add(state, host)
         query = {
             "response_type": "code",
             "client_id": self._options.oidc_client,
@@ -141,7 +147,7 @@ class OpenId:
 
     async def finish(self, query: Mapping[str, str], binding: str) -> tuple[Proved, str]:
         """Finish a log-in; returns who it is, and where to go. Raises ConfigError if it is not proved."""
-        pending = self._pending.pop(query.get("state", ""), None)
+        pending = self._forget(query.get("state", ""))
         if (
             pending is None
             or pending.until_s < self._clock.monotonic()
@@ -160,6 +166,10 @@ class OpenId:
         if find_claim(claims, self._options.oidc_role_claim) is None and provider.userinfo:
             claims = claims | await self._ask_more(provider, str(tokens.get("access_token", "")), str(claims["sub"]))
         return self._identify(claims), pending.then
+
+    def _forget(self, state: str) -> _Pending | None:
+        self._begun.discard(state)
+        return self._pending.pop(state, None)
 
     # -- asking the provider -----------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ async def go_to_provider(visit: Visit) -> Response | Shown:
         raise HTTPException(404, visit.text("errors.page"))
     then = find_path(visit.query.get("next", ""))
     try:
-        address, binding = await openid.begin(then)
+        address, binding = await openid.begin(then, find_address(visit.request))
     except ErucaError as error:
         return _show_login(visit, then, str(error), HTTPStatus.BAD_GATEWAY)
     answer = RedirectResponse(address, HTTPStatus.SEE_OTHER)

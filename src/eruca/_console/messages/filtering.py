@@ -3,7 +3,8 @@
 The language is small and has no functions, loops or slow patterns. Names are those of a message as JSON (`eruca message
 find -o json`); `body.amount` looks into the decoded body, `properties.region` at a property. A missing field makes any
 comparison false, so `tags <> 'paid'` takes messages without tags too. Numbers are compared as numbers, also if a
-property has one as text. A list matches if one of its members does.
+property has one as text. A list matches if one of its members does. How much is compared in one message is bounded: a
+message with more does not match, and is counted.
 
 The SQL92 of subscriptions (`eruca._filter.sql`) is another language: it has the oddities of Java's broker, knows only
 properties, and orders only numbers.
@@ -21,7 +22,12 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
 from lark.exceptions import VisitError
 
-from eruca._ground.limits import CONSOLE_FILTER_CHARS_MAX, CONSOLE_FILTER_DEPTH_MAX, CONSOLE_PATTERN_CHARS_MAX
+from eruca._ground.limits import (
+    CONSOLE_FILTER_CHARS_MAX,
+    CONSOLE_FILTER_DEPTH_MAX,
+    CONSOLE_FILTER_VALUES_MAX,
+    CONSOLE_PATTERN_CHARS_MAX,
+)
 from eruca._ground.suggestions import suggest_name
 from eruca.errors import ConfigError
 
@@ -102,7 +108,24 @@ class Fields(Protocol):
     def __getitem__(self, name: str, /) -> Any: ...
 
 
-_Decide: TypeAlias = Callable[[Fields], bool]
+class _TooLarge(Exception):
+    """A message has more to compare than a filter may look at."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """The fields of one message, and how many values may still be compared."""
+
+    fields: Fields
+    left: int = CONSOLE_FILTER_VALUES_MAX
+
+    def spend(self, values: int) -> None:
+        self.left -= values
+        if self.left < 0:
+            raise _TooLarge
+
+
+_Decide: TypeAlias = Callable[[_Look], bool]
 
 
 class FilterError(ConfigError):
@@ -116,10 +139,10 @@ class FilterError(ConfigError):
         self.position = position
 
 
-_NOTHING: Final[Fields] = dict[str, Any]()
+_NOTHING: Final = _Look(dict[str, Any]())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Filter:
     """A parsed expression."""
 
@@ -127,15 +150,21 @@ class Filter:
     #: The fields it looks at: `tags`, `body.amount`.
     names: frozenset[str]
     _decide: _Decide
+    #: Messages that were not matched because they are too large or too deep for it.
+    too_large: int = 0
 
     def matches(self, fields: Fields) -> bool:
         """Return whether a message with these fields matches."""
-        return self._decide(fields)
+        try:
+            return self._decide(_Look(fields))
+        except (_TooLarge, RecursionError):
+            self.too_large += 1
+            return False
 
 
 @dataclass(slots=True)
 class _Node:
-    run: Callable[[Fields], Any]
+    run: Callable[[_Look], Any]
     depth: int = 1
     decides: bool = False
 
@@ -200,11 +229,11 @@ class _Compiler(Transformer[Token, _Node]):
 
     def either(self, *parts: _Node) -> _Node:
         runs = [_require_decision(part).run for part in parts]
-        return _decide(lambda fields: any(run(fields) for run in runs), *parts)
+        return _decide(lambda look: any(run(look) for run in runs), *parts)
 
     def both(self, *parts: _Node) -> _Node:
         runs = [_require_decision(part).run for part in parts]
-        return _decide(lambda fields: all(run(fields) for run in runs), *parts)
+        return _decide(lambda look: all(run(look) for run in runs), *parts)
 
     def negation(self, part: _Node) -> _Node:
         return _negate(_require_decision(part))
@@ -232,7 +261,8 @@ class _Compiler(Transformer[Token, _Node]):
             raise FilterError(
                 pattern.start_pos or 0, f"the pattern has more than {CONSOLE_PATTERN_CHARS_MAX} characters"
             )
-        return _test_text(value, lambda text: match_like(text, wanted))
+        # Each `_` is one more step at every place where the pattern may begin.
+        return _test_text(value, lambda text: match_like(text, wanted), 1 + wanted.count("_"))
 
     def not_like(self, value: _Node, pattern: Token) -> _Node:
         return _negate(self.like(value, pattern))
@@ -246,7 +276,13 @@ class _Compiler(Transformer[Token, _Node]):
 
     def is_null(self, value: _Node) -> _Node:
         run = value.run
-        return _decide(lambda fields: all(each is None for each in _each(run(fields))), value)
+
+        def decide(look: _Look) -> bool:
+            members = list(_each(run(look)))
+            look.spend(len(members))
+            return all(each is None for each in members)
+
+        return _decide(decide, value)
 
     def is_not_null(self, value: _Node) -> _Node:
         return _negate(self.is_null(value))
@@ -264,7 +300,7 @@ class _Compiler(Transformer[Token, _Node]):
         if path[0] == "properties" and len(path) != 2:
             raise FilterError(at, "name one property: properties.region")
         self.names.add(".".join(path))
-        return _Node(lambda fields: _look_up(fields, path))
+        return _Node(lambda look: _look_up(look, path))
 
     def text(self, token: Token) -> _Node:
         value = _unquote(token)
@@ -301,7 +337,7 @@ def _decide(run: _Decide, *parts: _Node) -> _Node:
 
 def _negate(node: _Node) -> _Node:
     run = node.run
-    return _decide(lambda fields: not run(fields), node)
+    return _decide(lambda look: not run(look), node)
 
 
 def _require_decision(node: _Node) -> _Node:
@@ -317,16 +353,17 @@ def _unquote(token: Token) -> str:
 # -- looking up --------------------------------------------------------------------------------------------------------
 
 
-def _look_up(fields: Fields, path: tuple[str, ...]) -> Any:
+def _look_up(look: _Look, path: tuple[str, ...]) -> Any:
     """Return the value of a field; None if it is missing. `body` alone is its text."""
+    fields = look.fields
     if path[0] == "body" and len(path) > 1:
-        return find_parts(fields["decoded"], path[1:])
+        return _find_parts(look, fields["decoded"], path[1:])
     if path[0] == "properties":
         return fields["properties"].get(path[1])
     return fields[path[0]]
 
 
-def find_parts(value: Any, path: tuple[str, ...]) -> Any:
+def _find_parts(look: _Look, value: Any, path: tuple[str, ...]) -> Any:
     """Return what is at a path of a decoded body. A name is looked for in every member of a list."""
     for number, part in enumerate(path):
         if isinstance(value, Mapping):
@@ -334,7 +371,8 @@ def find_parts(value: Any, path: tuple[str, ...]) -> Any:
         elif isinstance(value, list) and part.isdecimal():
             value = value[int(part)] if int(part) < len(value) else None
         elif isinstance(value, list):
-            found = [find_parts(each, path[number:]) for each in value]
+            look.spend(len(value))
+            found = [_find_parts(look, each, path[number:]) for each in value]
             return [each for each in found if each is not None] or None
         else:
             return None
@@ -351,6 +389,8 @@ _TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 _NUMBER_CHARS_MAX: Final = 40
+# Looking through so many characters takes as long as comparing two values.
+_CHARS_OF_A_VALUE: Final = 256
 
 
 def _each(value: Any) -> Iterator[Any]:
@@ -365,10 +405,13 @@ def _each(value: Any) -> Iterator[Any]:
 def _compare(left: _Node, sign: str, right: _Node) -> _Node:
     run_left, run_right, test = left.run, right.run, _TESTS[sign]
 
-    def run(fields: Fields) -> bool:
-        return any(
-            _compare_values(one, two, test) for one in _each(run_left(fields)) for two in _each(run_right(fields))
-        )
+    def run(look: _Look) -> bool:
+        members = list(_each(run_right(look)))
+        for one in _each(run_left(look)):
+            look.spend(len(members))
+            if any(_compare_values(one, two, test) for two in members):
+                return True
+        return False
 
     return _decide(run, left, right)
 
@@ -406,11 +449,17 @@ def _read_number(value: Any) -> int | float | None:
         return None
 
 
-def _test_text(value: _Node, test: Callable[[str], bool]) -> _Node:
+def _test_text(value: _Node, test: Callable[[str], bool], steps: int = 1) -> _Node:
+    """Return a test of a text; `steps` is how much it does at each of its characters."""
     run = value.run
 
-    def decide(fields: Fields) -> bool:
-        return any(test(str(each)) for each in _each(run(fields)) if isinstance(each, str | int | float))
+    def decide(look: _Look) -> bool:
+        for each in _each(run(look)):
+            text = str(each) if isinstance(each, str | int | float) else None
+            look.spend(1 + len(text or "") * steps // _CHARS_OF_A_VALUE)
+            if text is not None and test(text):
+                return True
+        return False
 
     return _decide(decide, value)
 

@@ -12,7 +12,14 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from eruca._console.identity.rights import Need
 from eruca._console.messages import importing, sending
-from eruca._console.messages.reading import find_message, link_message, make_viewer, read_filter, require_unmasked
+from eruca._console.messages.reading import (
+    find_message,
+    link_message,
+    make_viewer,
+    read_filter,
+    require_keys,
+    require_unmasked,
+)
 from eruca._console.messages.searching import (
     MODES,
     Bounds,
@@ -83,6 +90,8 @@ async def continue_search(visit: Visit) -> Shown:
 
 
 async def _run(visit: Visit, wanted: Wanted, bounds: Bounds | None = None) -> Found:
+    if wanted.mode == "key":
+        require_keys(visit, wanted.topic)
     return await visit.parts.messages.searching.run(
         visit.admin,
         wanted,

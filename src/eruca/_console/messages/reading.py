@@ -11,6 +11,7 @@ from eruca._console.messages.searching import Viewer, is_number
 from eruca._console.messages.viewing import MessageView
 from eruca._console.pages.visit import Visit
 from eruca._wire.names import check_topic
+from eruca._wire.properties import KEYS
 
 
 def make_viewer(visit: Visit, topic: str) -> Viewer:
@@ -34,6 +35,17 @@ def require_unmasked(visit: Visit, topic: str) -> None:
     """Raise HTTPException if fields of the messages of a topic are hidden from the user, who could read the copy."""
     if not visit.parts.identity.masking.look(visit.user, topic).is_empty:
         raise HTTPException(403, visit.text("messages.masked.refused", topic=topic))
+
+
+def hides_keys(visit: Visit, topic: str) -> bool:
+    """Return whether the keys of the messages of a topic are hidden from the user."""
+    return KEYS in visit.parts.identity.masking.look(visit.user, topic).properties
+
+
+def require_keys(visit: Visit, topic: str) -> None:
+    """Raise HTTPException if the user could guess hidden keys of a topic by looking for them."""
+    if hides_keys(visit, topic):
+        raise HTTPException(403, visit.text("messages.masked.keys", topic=topic))
 
 
 def read_filter(visit: Visit) -> Filter | None:

@@ -143,6 +143,7 @@ class Searching:
             reached=reached,
             stopped=stopped,
             resume={} if stopped == "end" else places,
+            problems=list_too_large(wanted.topic, filter),
         )
 
 
@@ -176,8 +177,16 @@ async def _look_up(
         items=[each for each in seen if filter is None or filter.matches(each)],
         scanned=len(seen),
         cut=listed.cut,
-        problems=listed.problems,
+        problems=[*listed.problems, *list_too_large(wanted.topic, filter)],
     )
+
+
+def list_too_large(topic: str, filter: Filter | None) -> list[Problem]:
+    """Return what to show of messages that a filter could not look into."""
+    if filter is None or not filter.too_large:
+        return []
+    error = f"messages that are too large for the filter, or too deep: {filter.too_large}"
+    return [Problem(where=topic, error=error, hint="compare less of them: a member of a list, or fewer fields")]
 
 
 # -- where to continue, in an address ----------------------------------------------------------------------------------

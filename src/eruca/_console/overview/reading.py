@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from eruca._console.alarms.pages import may_see as may_see_alarm
 from eruca._console.brokers.reading import BrokerRowShown, read_brokers
 from eruca._console.identity.audit import AuditFilter, AuditRow
 from eruca._console.identity.rights import Need
@@ -71,7 +73,7 @@ async def read_overview(visit: Visit) -> Overview:
         watching.history.read_many(cluster.name, GROUP, names, now - SPANS["1h"], now),
         _read_changes(visit),
     )
-    alarms = watching.list_open(cluster.name)
+    alarms = [alarm for alarm in watching.list_open(cluster.name) if may_see_alarm(visit, alarm)]
     disks = [each.disk for each in brokers.rows if each.disk is not None]
     masters = [each for each in brokers.rows if each.role != "slave"]
     return Overview(
@@ -102,10 +104,14 @@ def may_see(visit: Visit, group: str) -> bool:
 
 
 async def _read_changes(visit: Visit) -> list[AuditRow]:
-    """Return what was changed in the cluster lately; names of others are not for users with rights to some only."""
+    """Return what was changed in the cluster lately; names of others are not for users with rights to some only.
+
+    Commands and values are for administrators, in the audit log: the command of a message that was sent has its body.
+    """
     if not visit.user.may(Need.OPERATE) or visit.user.grants:
         return []
-    return await visit.parts.identity.audit.list(AuditFilter(cluster=visit.cluster.name), limit=_CHANGES_SHOWN)
+    rows = await visit.parts.identity.audit.list(AuditFilter(cluster=visit.cluster.name), limit=_CHANGES_SHOWN)
+    return [replace(row, command="", before="", after="", reason="") for row in rows]
 
 
 async def read_rates(visit: Visit, span: timedelta) -> tuple[list[Series], list[Series]]:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Message
 
@@ -27,10 +27,13 @@ from eruca._console.pages.rendering import render
 from eruca._console.pages.routing import Route
 from eruca._console.pages.texts import choose_language, texts_of
 from eruca._console.pages.visit import Parts, Shown, Visit
+from eruca._console.serving import note_session
 from eruca._ground import limits
 from eruca.errors import CallTimeout, ConfigError, ErucaError, InvalidName, NetError, NoRoute, RequestRefused
 
 log = logging.getLogger(__name__)
+# It warns about every form that is not valid, which anybody can send.
+logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 #: Cookies of a browser's choices; they are no secrets.
 LANGUAGE_COOKIE = "eruca_language"
@@ -72,6 +75,8 @@ class Frame:
         request = visit.request
         try:
             visit = replace(visit, session=await self._parts.identity.gate.authenticate(request))
+            if visit.session is not None:
+                note_session(request)
             refusal = _ask_to_log_in(visit)
             if refusal is not None:
                 return refusal
@@ -192,24 +197,35 @@ def find_status(error: ErucaError) -> int:
 
 
 def _find_names(visit: Visit, parameter: str) -> list[str]:
-    """Return the values of a parameter: in the path, or else in the form and in the query."""
+    """Return the values of a parameter: in the path, or else in the form and in the query.
+
+    Blanks around them are removed, as handlers do: otherwise a blank in front of a name would hide its prefix.
+    """
     if parameter in visit.request.path_params:
-        return [str(visit.request.path_params[parameter])]
+        return [str(visit.request.path_params[parameter]).strip()]
     found = [*visit.form.getlist(parameter), *visit.query.getlist(parameter)]
-    return [each for each in found if isinstance(each, str) and each]
+    return [name for each in found if isinstance(each, str) and (name := each.strip())]
 
 
 async def _read_in_time(request: Request, body_max: int) -> FormData:
-    """Return the fields of a form. Raises HTTPException (408) if it does not arrive."""
+    """Return the fields of a form. Raises HTTPException: 408 if it does not arrive, 400 if it cannot be read.
+
+    Anybody can send one, so nothing about it is logged.
+    """
     try:
         async with asyncio.timeout(limits.CONSOLE_FORM_SECONDS_MAX):
             return await read_form(request, body_max)
     except TimeoutError:
         raise HTTPException(408, "the form did not arrive in time") from None
+    except (ClientDisconnect, ValueError, RecursionError) as error:
+        raise HTTPException(400, f"the form cannot be read: {error}") from None
 
 
 async def read_form(request: Request, body_max: int) -> FormData:
-    """Return the fields of a form, or those of a JSON object. Raises HTTPException (413) for one that is too large."""
+    """Return the fields of a form, or those of a JSON object.
+
+    Raises HTTPException (413) for one that is too large, and ClientDisconnect, ValueError or RecursionError.
+    """
     receive, size = request.receive, 0
 
     async def receive_bounded() -> Message:
@@ -222,10 +238,7 @@ async def read_form(request: Request, body_max: int) -> FormData:
 
     bounded = Request(request.scope, receive_bounded)
     if bounded.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
-        try:
-            found = json.loads(await bounded.body() or b"{}")
-        except ValueError as error:
-            raise HTTPException(400, f"the body is not JSON: {error}") from None
+        found = json.loads(await bounded.body() or b"{}")
         if not isinstance(found, Mapping):
             raise HTTPException(400, "the body is not a JSON object")
         return FormData([(str(name), item) for name, value in found.items() for item in _write_items(value)])

@@ -110,6 +110,15 @@ document.addEventListener("htmx:afterSettle", refreshFields);
 addEventListener("pageshow", refreshFields);
 refreshFields();
 
+// --- filters of tables -------------------------------------------------------------------------------------------
+
+// What was typed while the page was still loading filters too. htmx binds its handlers in the same event, before this.
+addEventListener("DOMContentLoaded", () => {
+  for (const input of document.querySelectorAll("form.search input[type=search]")) {
+    if (input.value !== input.defaultValue) input.form.requestSubmit();
+  }
+});
+
 // --- relative times ----------------------------------------------------------------------------------------------
 
 const UNITS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];

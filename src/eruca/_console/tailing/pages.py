@@ -13,7 +13,7 @@ from starlette.responses import Response
 from eruca._admin.storedmessages import StoredMessage
 from eruca._console.identity.rights import Need
 from eruca._console.messages.filtering import Filter
-from eruca._console.messages.reading import link_message, make_viewer, read_filter
+from eruca._console.messages.reading import link_message, make_viewer, read_filter, require_keys
 from eruca._console.messages.viewing import MessageView
 from eruca._console.pages.commands import write_flags
 from eruca._console.pages.rendering import render_part
@@ -82,6 +82,8 @@ async def watch(visit: Visit) -> Response:
     topic = check_topic(visit.query.get("topic", "")[:_TOPIC_CHARS_MAX])
     # Raises now, while the answer can still be a status.
     filter = read_filter(visit)
+    if visit.query.get("key"):
+        require_keys(visit, topic)
     await visit.admin.topics.queues(topic)
     return visit.parts.streams.answer(visit, _follow(visit, topic, filter))
 
@@ -94,9 +96,7 @@ async def _follow(visit: Visit, topic: str, filter: Filter | None) -> AsyncItera
         async for message in opened:
             seen += 1
             shown = await view(message)
-            if filter is not None and not filter.matches(shown):
-                continue
-            if valve.lets_pass():
+            if (filter is None or filter.matches(shown)) and valve.lets_pass():
                 yield "tail-rows", _draw(visit, shown, message)
             yield "tail-count", render_part(visit, "tailing/parts.html:count", seen, valve.skipped)
 

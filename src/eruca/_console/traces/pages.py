@@ -11,7 +11,7 @@ from eruca._admin.results import Listed
 from eruca._admin.storedmessages import StoredMessage
 from eruca._admin.tracing import TraceRow, Track
 from eruca._console.identity.rights import Need
-from eruca._console.messages.reading import link_message, make_viewer, may_see
+from eruca._console.messages.reading import hides_keys, link_message, make_viewer, may_see
 from eruca._console.pages.routing import Nav, Route
 from eruca._console.pages.tables import Column, make_table
 from eruca._console.pages.visit import Shown, Visit
@@ -79,7 +79,7 @@ def _may_see_step(visit: Visit, step: TraceRow, topic: str, ids: set[str]) -> bo
     """Whether a step is of this message, in a topic of the user; deliveries do not name their topic."""
     if step.topic not in ("", topic) and not may_see(visit, topic=step.topic):
         return False
-    if not step.topic and not visit.user.sees_all and step.message_id not in ids:
+    if step.message_id not in ids and (hides_keys(visit, topic) or not (step.topic or visit.user.sees_all)):
         return False
     return may_see(visit, group=step.group) if step.group else True
 
@@ -87,7 +87,9 @@ def _may_see_step(visit: Visit, step: TraceRow, topic: str, ids: set[str]) -> bo
 async def _find_message(visit: Visit, topic: str, name: str) -> StoredMessage | None:
     """Return the newest message with an id, or else with a key; None if there is none."""
     messages = visit.admin.messages
-    found = (await messages.find(topic, name)).items or (await messages.find_by_key(topic, name)).items
+    found = (await messages.find(topic, name)).items
+    if not found and not hides_keys(visit, topic):
+        found = (await messages.find_by_key(topic, name)).items
     return found[-1] if found else None
 
 

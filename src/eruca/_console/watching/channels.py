@@ -8,7 +8,7 @@ from datetime import datetime
 from email.message import EmailMessage
 from enum import StrEnum
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -51,9 +51,9 @@ def hide_target(channel: Channel) -> str:
     """Return a target as it may be shown: of a URL the host only, because the path often is a secret."""
     if channel.kind is ChannelKind.MAIL:
         return channel.target
-    scheme, _, rest = channel.target.partition("://")
-    host, slash, _ = rest.partition("/")
-    return f"{scheme}://{host}{'/...' if slash else ''}"
+    parts = urlsplit(channel.target)
+    origin = f"{parts.scheme}://{parts.netloc}"
+    return origin if channel.target in (origin, f"{origin}/") else f"{origin}/..."
 
 
 def check_target(kind: ChannelKind, target: str) -> str:

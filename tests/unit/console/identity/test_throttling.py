@@ -52,6 +52,19 @@ def test_many_addresses_do_not_help_against_one_user(clock: VirtualClock) -> Non
     assert throttle.wait_s("192.0.2.1", "ann") <= 60
 
 
+def test_others_lock_nobody_out_at_their_own_address(clock: VirtualClock) -> None:
+    throttle = LoginThrottle(clock)
+    assert throttle.begin("192.0.2.1", "ann") == 0
+    throttle.succeed("192.0.2.1", "ann")
+    for number in range(600):
+        throttle.begin(f"10.0.{number // 250}.{number % 250}", "ann")
+        assert throttle.wait_s("192.0.2.1", "ann") == 0
+        clock.advance(1000)
+    assert throttle.wait_s("10.0.0.1", "ann") > 0
+    # There, attempts are limited by the address.
+    assert count_attempts(throttle, clock, "192.0.2.1", "ann", 86_400) < 150
+
+
 def test_many_names_do_not_help_from_one_address(clock: VirtualClock) -> None:
     throttle = LoginThrottle(clock)
     tried = 0

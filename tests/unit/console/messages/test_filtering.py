@@ -188,3 +188,34 @@ def test_like_cannot_be_made_slow() -> None:
     begin = time.process_time()
     assert not match_like(text, pattern)
     assert time.process_time() - begin < 1
+
+
+def nest(depth: int) -> list[Any]:
+    """Return lists in lists."""
+    inner: list[Any] = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        # All pairs of two long lists: hours without a limit.
+        ("body.a > body.b", {"a": [0] * 60_000, "b": [1] * 60_000}),
+        ("body.a like 'x' or " * 99 + "body.a is null", {"a": [None] * 60_000}),
+        ("not body.items.sku = 'x' and " * 60 + "tags = 'paid'", {"items": [{}] * 60_000}),
+        ("not (" + " or ".join(["body like '%" + "_" * 150 + "x%'"] * 10) + ")", {}),
+        # As deep as a body can be.
+        ("body.a.b = 1", {"a": nest(900)}),
+    ],
+)
+def test_a_message_cannot_make_a_filter_slow(text: str, body: dict[str, Any]) -> None:
+    """It is not matched and counted; the next one is looked at as ever."""
+    filter = parse_filter(text)
+    begin = time.process_time()
+    assert not filter.matches({**FIELDS, "decoded": body, "body": "a" * 250_000})
+    assert time.process_time() - begin < 5
+    assert filter.too_large == 1
+    filter.matches(FIELDS)
+    assert filter.too_large == 1

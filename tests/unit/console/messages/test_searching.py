@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,7 +23,7 @@ BEGIN = datetime(2026, 11, 15, tzinfo=UTC)
 WANTED = Wanted(topic="orders")
 
 
-def make_admin(count: int) -> Admin:
+def make_admin(count: int, bodies: Sequence[bytes] = ()) -> Admin:
     """An admin whose topic has messages in two queues, and which continues where it is told to."""
 
     async def read(topic: str, *, resume: Any, **_: object) -> AsyncIterator[StoredMessage]:
@@ -33,7 +33,7 @@ def make_admin(count: int) -> Admin:
                 yield make_message(
                     queue=queue,
                     offset=offset,
-                    body=b"%d" % number,
+                    body=bodies[number] if bodies else b"%d" % number,
                     stored_at=BEGIN + timedelta(seconds=number),
                     size=100,
                 )
@@ -73,6 +73,15 @@ async def test_steps_together_read_every_message_once(most: int) -> None:
             break
         resume = read_places(write_places(found.resume))
     assert seen == [str(number) for number in range(25) if number // 2 != 3]
+
+
+async def test_messages_that_a_filter_cannot_look_into_are_reported() -> None:
+    pairs = b'{"a": [%s], "b": [%s]}' % (b",".join([b"0"] * 1000), b",".join([b"1"] * 1000))
+    bodies = [pairs, b'{"a": 2, "b": 1}', pairs]
+    searching, bounds = Searching(), Bounds(seconds=1000)
+    found = await searching.run(make_admin(3, bodies), WANTED, view, parse_filter("body.a > body.b"), bounds=bounds)
+    assert [(each.facts.queue, each.facts.offset) for each in found.items] == [(1, 0)]
+    assert found.scanned == 3 and found.problems[0].error.endswith("too deep: 2")
 
 
 def test_places_are_written_and_read() -> None:
