@@ -86,8 +86,8 @@ setup-etcd: ## the same for etcd, which elects masters
 setup-prometheus: ## the same for Prometheus, which collects metrics
 	$(call install,prometheus)
 
-setup-shipping: ## the same for what builds and checks images, charts and units (buildah, podman, mmdebstrap, systemd, Go)
-	$(call install,jre go etcd containers systemd)
+setup-shipping: ## the same for what builds and checks images, charts, units and pages (buildah, podman, mmdebstrap, systemd, Go, Chromium)
+	$(call install,jre go etcd chromium containers systemd)
 
 setup-chromium: ## the same for Chromium, which shows the console to its tests
 	$(call install,chromium)

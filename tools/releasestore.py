@@ -28,6 +28,8 @@ from tools.project import REPOSITORY, read_version
 
 RELEASES: Final = REPOSITORY / "tests" / "golden" / "data" / "releases"
 OURS: Final = (sys.executable, "-m", "eruca")
+# For this version; the first releases have no console.
+NO_CONSOLE: Final = "--console-listen-port=-1"
 # Small files, so that the log, the queues and the index have several of each.
 _SIZES: Final = {
     "mappedFileSizeCommitLog": 65536,
@@ -49,7 +51,7 @@ def run_up(
     data: Path, command: Sequence[str] = OURS, environment: Mapping[str, str] | None = None, *flags: str
 ) -> Iterator[dict[str, Any]]:
     """Run `eruca up` on a directory; yields the facts it prints. It has to stop cleanly."""
-    ports = ["--nameserver-port=0", "--listen-port=0", "--metrics-port=-1", "--console-listen-port=-1"]
+    ports = ["--nameserver-port=0", "--listen-port=0", "--metrics-port=-1"]
     started = [*command, "up", "--output=json", f"--data={data}", *ports, *flags]
     process = subprocess.Popen(started, stdout=subprocess.PIPE, text=True, env=environment, cwd=data.parent)
     try:
@@ -136,7 +138,7 @@ def make_archive(path: Path, version: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="eruca-release-") as directory:
         data = Path(directory) / "data"
         flags = [f"--option={key}={value}" for key, value in _SIZES.items()]
-        with run_up(data, OURS, None, *flags) as facts:
+        with run_up(data, OURS, None, NO_CONSOLE, *flags) as facts:
             write_all(facts["nameserver"])
             messages = read_all(facts["nameserver"], TOPIC, DEAD)
         commit = subprocess.run(

@@ -6,6 +6,8 @@ and of the commands is made from the code. Links to other files of the repositor
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -33,6 +35,9 @@ _REFERENCE: Final = "reference"
 _LINK: Final = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)")
 # Marks of fences are for the tests that run them: ```python endless.
 _MARKS: Final = re.compile(r"^(```\w+)[^\n`]+$", re.MULTILINE)
+# In tables a bar inside of code is escaped, which GitHub takes back and Python-Markdown does not.
+_ROW: Final = re.compile(r"^\|.*$", re.MULTILINE)
+_CODE: Final = re.compile(r"`[^`\n]+`")
 _FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -76,7 +81,7 @@ def _correct_links(text: str, place: PurePosixPath, page: str, pages: set[str]) 
             return _relate(PurePosixPath(page).parent, PurePosixPath(wanted))
         return f"{read_project()['project']['urls']['Source']}/blob/main/{target}"
 
-    return _LINK.sub(lead, text)
+    return _ROW.sub(lambda row: _CODE.sub(lambda code: code[0].replace(r"\|", "|"), row[0]), _LINK.sub(lead, text))
 
 
 def _join(folder: PurePosixPath, link: str) -> str:
@@ -120,8 +125,13 @@ def _sort_pages(path: Path) -> tuple[bool, str]:
 
 def write_module(module: str) -> str:
     """Return the page of a public module: mkdocstrings writes it from docstrings and signatures."""
-    options = "    options:\n      show_root_heading: false\n      show_root_toc_entry: false\n"
-    return f"# `{module}`\n\n::: {module}\n{options}"
+    options = {"show_root_heading": False, "show_root_toc_entry": False, "members": _list_public(module)}
+    return f"# `{module}`\n\n::: {module}\n    options: {json.dumps(options)}\n"
+
+
+def _list_public(module: str) -> list[str]:
+    """The names of `__all__`, which mkdocstrings does not know when it is not written down but made."""
+    return list(importlib.import_module(module).__all__)
 
 
 def write_commands() -> str:

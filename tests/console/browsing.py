@@ -83,14 +83,18 @@ def read_token(page: str) -> str:
     return found[1]
 
 
+def choose_password(client: httpx.Client, first: str) -> None:
+    """Log in as the first administrator without a browser, and choose a password instead of the one-time one."""
+    log_in(client, ADMIN, first)
+    token = read_token(client.get("/password").text)
+    answer = client.post("/password", data={"csrf": token, "old": first, "new": PASSWORD, "again": PASSWORD})
+    assert answer.status_code == 303, answer.text
+
+
 def choose_first_password(console: ConsoleProcess) -> StorageState:
     """Log in as the first administrator and choose a password; returns the cookies of the session for a browser."""
     with httpx.Client(base_url=console.address, timeout=PATIENCE_S) as client:
-        log_in(client, ADMIN, console.first_password)
-        token = read_token(client.get("/password").text)
-        fields = {"csrf": token, "old": console.first_password, "new": PASSWORD, "again": PASSWORD}
-        answer = client.post("/password", data=fields)
-        assert answer.status_code == 303, answer.text
+        choose_password(client, console.first_password)
         cookies: list[StorageStateCookie] = [
             {
                 "name": each.name,

@@ -158,6 +158,7 @@ def test_a_group_is_reset_by_time_skipped_copied_and_deleted(
     page.get_by_label("Topic").select_option(away)
     page.get_by_role("button", name="Preview").click()
     visitor.confirm()
+    expect(page.locator(".notice.ok")).to_be_visible()
     assert sum_lag(admin, away) == 0
 
     page = visitor.go("groups", away)
@@ -171,6 +172,7 @@ def test_a_group_is_reset_by_time_skipped_copied_and_deleted(
     page.get_by_role("button", name="Preview").click()
     expect(page.locator(".outcomes ins").first).to_have_text("0")
     visitor.confirm()
+    expect(page.locator(".notice.ok")).to_be_visible()
     assert list_offsets(admin, away) == [0, 0]
 
     page = visitor.go("groups", away)
@@ -178,6 +180,7 @@ def test_a_group_is_reset_by_time_skipped_copied_and_deleted(
     page.get_by_label("The other group").fill(f"{away}-copy")
     page.get_by_role("button", name="Preview").click()
     visitor.confirm()
+    expect(page.locator(".notice.ok")).to_be_visible()
     assert list_offsets(admin, f"{away}-copy") == [0, 0]
 
     page = visitor.go("groups", f"{away}-copy")

@@ -123,10 +123,12 @@ async def run_console(
     bind: str = "127.0.0.1",
     records: bool = False,
     clock: Clock | None = None,
+    admin: Admin | None = None,
 ) -> AsyncIterator[Running]:
-    """Run a console. `records`: its handlers do nothing but note that they were called."""
+    """Run a console. `records`: its handlers do nothing but note that they were called. `admin` replaces that of the
+    name server."""
     options = ConsoleOptions(port=0, bind=bind, directory=str(directory))
-    cluster = Cluster(CLUSTER, Admin(nameserver), ("-n", nameserver))
+    cluster = Cluster(CLUSTER, admin or Admin(nameserver), ("-n", nameserver))
     console = Console(options, [cluster], identity=identity, tls=tls, clock=clock)
     async with AsyncExitStack() as stack:
         running = Running(console, stack)

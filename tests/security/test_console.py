@@ -233,6 +233,31 @@ async def test_a_post_from_elsewhere_is_refused_even_with_the_token(recording: R
     assert (await browser.post("/users/new", headers={"origin": recording.address})).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 900 + b"]" * 900,
+        b"[" * 100_000,
+        b'{"user": "\\ud800"}',
+        b'{"user": 1' + b"0" * 5000 + b"}",
+        b'{"user"',
+        b"\xff\xfe",
+        b"null",
+        b"5",
+    ],
+)
+async def test_json_that_nobody_can_read_is_refused(recording: Running, body: bytes) -> None:
+    """Also before the log-in, where everybody can send it."""
+    browser, stranger = await recording.log_in_first(), await recording.open_browser()
+    headers = {"content-type": "application/json", "x-csrf-token": browser.token}
+    for who, path in ((stranger, "/login"), (browser, "/password"), (browser, "/users/new")):
+        answer = await who.client.post(path, content=body, headers=headers)
+        # A log-in is not that long.
+        wanted = 413 if len(body) > 16 * 1024 and path != "/users/new" else 400
+        assert answer.status_code == wanted, (path, body[:20], answer.status_code)
+    assert recording.called == []
+
+
 async def test_methods_that_are_not_declared_do_nothing(recording: Running) -> None:
     """HEAD is GET without a body, never a POST without its token."""
     browser = await recording.log_in_first()

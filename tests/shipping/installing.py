@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.patience import PATIENCE_S
+from tests.shipping.programs import find_cache
 
 _COMPILERS: Final = re.compile(r"(.*-)?(g?cc|c\+\+|g\+\+|cpp|clang|clang\+\+|c89|c99|tcc|ld|as)(-[\d.]+)?")
 _INSTALL_SECONDS_MAX: Final = 1500
@@ -33,9 +34,7 @@ class Installed:
 
     def make_environment(self) -> dict[str, str]:
         """The variables of a process in it: nothing of the checkout, and nothing of ours."""
-        left_out = ("ERUCA_", "NAMESRV", "PYTHON", "VIRTUAL_ENV", "SPARK_", "PYSPARK_")
-        kept = {name: text for name, text in os.environ.items() if not name.startswith(left_out)}
-        return {**kept, "PATH": self.path, "HOME": str(self.home)}
+        return {**keep_environment(), "PATH": self.path, "HOME": str(self.home)}
 
     def run(
         self, *command: str, seconds: float = PATIENCE_S, variables: Mapping[str, str] | None = None
@@ -55,9 +54,15 @@ class Installed:
         return done
 
     def install(self, *wanted: str) -> None:
-        """Install packages; only wheels, so that nothing is compiled."""
-        pip = ("python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:")
-        self.run(*pip, *wanted, seconds=_INSTALL_SECONDS_MAX)
+        """Install packages as a user does. What has no wheel is built: it must not need a compiler."""
+        self.run("python", "-m", "pip", "install", "--quiet", *wanted, seconds=_INSTALL_SECONDS_MAX)
+
+
+def keep_environment() -> dict[str, str]:
+    """The variables of this process but those of the checkout; what pip downloads is kept for the next run."""
+    left_out = ("ERUCA_", "NAMESRV", "PYTHON", "VIRTUAL_ENV", "SPARK_", "PYSPARK_")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(left_out)}
+    return {**kept, "PIP_CACHE_DIR": str(find_cache() / "pip")}
 
 
 def make_installed(folder: Path, *wanted: str, python: str = sys.executable) -> Installed:

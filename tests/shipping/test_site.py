@@ -21,6 +21,7 @@ from eruca._cli.namesdoc import describe, list_modules
 from tests.figures import note_figures
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
+from tools.docstrings import fence_examples
 from tools.site import correct, list_commands
 
 SECONDS_MAX = 4 * PATIENCE_S
@@ -112,6 +113,19 @@ def test_every_public_name_is_documented() -> None:
 
 
 @pytest.mark.whole
+def test_examples_of_docstrings_are_code(site: Path) -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")}
+    assert [name for name, text in texts.items() if "<blockquote>" in text] == []
+    assert '<span class="gp">&gt;&gt;&gt; </span>' in texts["eruca.sync.html"]
+
+
+def test_an_example_ends_at_an_empty_line() -> None:
+    text = "Says a.\n\n>>> a = 1\n>>> a\n1\n\nMore: b >>> 2.\n\n    >>> c\n"
+    fenced = "Says a.\n\n```pycon\n>>> a = 1\n>>> a\n1\n```\n\nMore: b >>> 2.\n\n    ```pycon\n    >>> c\n    ```\n"
+    assert fence_examples(text) == fenced
+
+
+@pytest.mark.whole
 def test_every_command_is_in_the_site(site: Path) -> None:
     text = (site / "commands.html").read_text(encoding="utf-8")
     found = list(list_commands(eruca, click.Context(eruca, info_name="eruca")))
@@ -141,6 +155,7 @@ PAGES = {"index.md", "examples.md", "guide/clients.md", "CONFIG.md", "images/ove
         ("docs/guide/clients.md", "guide/clients.md", "[a](../CONFIG.md)", "[a](../CONFIG.md)"),
         ("examples/README.md", "examples.md", "[a](../LICENSE)", "[a](https://eruca.example/source/blob/main/LICENSE)"),
         ("README.md", "index.md", "[a](https://x.example) [b](#c)", "[a](https://x.example) [b](#c)"),
+        ("README.md", "index.md", "| `a\\|b` | c |\n`d\\|e`", "| `a|b` | c |\n`d\\|e`"),
         ("README.md", "index.md", "```python endless\n[a](b)\n```", "```python\n[a](b)\n```"),
     ],
 )

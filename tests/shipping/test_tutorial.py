@@ -12,14 +12,20 @@ import pytest
 from tests.figures import note_figures
 from tests.needs import needs
 from tests.paths import REPOSITORY
+from tests.shipping.browsed import read_sentences
 from tests.shipping.following import follow, read_steps
-from tests.shipping.installing import list_tools
+from tests.shipping.installing import keep_environment, list_tools
 
 PAGE = REPOSITORY / "docs" / "tutorial.md"
 
 
+@pytest.fixture(autouse=True)
+def forbid_blocking_calls() -> None:
+    """Allow them: the loop of the browser runs below these tests."""
+
+
 @pytest.mark.whole
-@needs("jre")
+@needs("jre", "chromium")
 def test_the_tutorial_works_to_the_end(compiled_wheel: Path, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
@@ -37,8 +43,7 @@ def make_environment(wheel: Path, folder: Path) -> dict[str, str]:
     base = shutil.which("python3", path=os.pathsep.join(places))
     assert base is not None
     python.symlink_to(base)
-    left_out = ("ERUCA_", "NAMESRV", "PYTHON", "VIRTUAL_ENV", "SPARK_", "PYSPARK_")
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(left_out)}
+    kept = keep_environment()
     wheels = " ".join((str(wheel.parent), *kept.get("PIP_FIND_LINKS", "").split()))
     return {**kept, "PATH": str(tools), "HOME": str(folder), "PIP_FIND_LINKS": wheels, "SPARK_LOCAL_IP": "127.0.0.1"}
 
@@ -73,3 +78,17 @@ def test_terminals_are_followed(tmp_path: Path) -> None:
     )
     (tmp_path / "empty").mkdir()
     assert len(list(follow(page, tmp_path / "empty", {"PATH": "/usr/bin:/bin"}))) == len(read_steps(page)) == 4
+
+
+def test_lists_for_a_browser_are_read() -> None:
+    text = (
+        "1. Open <http://127.0.0.1:8080>.\n2. Type `a. b` into **User**. Copy the password from the\n"
+        "   terminal into **Password**. Press **Log in**.\n3. You see `one, two`: and what people do. Then more.\n"
+    )
+    assert list(read_sentences(text)) == [
+        "Open <http://127.0.0.1:8080>",
+        "Type `a. b` into **User**",
+        "Copy the password from the terminal into **Password**",
+        "Press **Log in**",
+        "You see `one, two`",
+    ]

@@ -22,6 +22,7 @@ from tools.project import read_version
 from tools.releasestore import (
     DEAD,
     GROUP,
+    NO_CONSOLE,
     OURS,
     PENDING,
     RELEASES,
@@ -95,7 +96,7 @@ def test_this_version_is_kept() -> None:
 
 def test_a_store_of_a_release_opens(release: Release) -> None:
     first = len([message for message in release.messages if message[0] == TOPIC])
-    with run_up(release.data, OURS, make_environment(), *KEEP) as facts:
+    with run_up(release.data, OURS, make_environment(), NO_CONSOLE, *KEEP) as facts:
         names = facts["nameserver"]
         assert read_all(names, TOPIC, DEAD) == release.messages
         (row,) = read_rows("message", "find", TOPIC, "--key", f"order-{first - 1}", "-n", names)
@@ -131,7 +132,7 @@ def list_pending(nameserver: str) -> list[dict[str, Any]]:
 
 def test_the_release_opens_what_this_version_has_written(release: Release) -> None:
     first = len([message for message in release.messages if message[0] == TOPIC])
-    with run_up(release.data, OURS, make_environment(), *KEEP) as facts:
+    with run_up(release.data, OURS, make_environment(), NO_CONSOLE, *KEEP) as facts:
         send_orders(facts["nameserver"], first, MORE)
     older = release.unpack_code()
     with run_up(release.data, OURS, older, *KEEP) as facts:
@@ -150,7 +151,7 @@ def test_the_release_opens_what_this_version_has_written(release: Release) -> No
         assert theirs.returncode == 0, theirs.stderr
         assert [tuple(row) for row in json.loads(theirs.stdout)] == mine
         send_orders(names, first + MORE, MORE)
-    with run_up(release.data, OURS, make_environment(), *KEEP) as facts:
+    with run_up(release.data, OURS, make_environment(), NO_CONSOLE, *KEEP) as facts:
         found = read_all(facts["nameserver"], TOPIC, DEAD)
     assert len(found) == len(release.messages) + 2 * MORE
     written = make_stored(range(first, first + 2 * MORE), release.messages)

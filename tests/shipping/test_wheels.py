@@ -9,15 +9,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.clients.guidepage import NAMESERVER, Block, read_blocks
+from tests.console.browsing import choose_password
+from tests.figures import note_figures
 from tests.needs import needs
 from tests.paths import REPOSITORY
+from tests.patience import PATIENCE_S
 from tests.shipping.installing import Installed, list_tools, make_installed, name_wheel
+from tests.shipping.pythons import fetch_python, list_supported
 from tools.archives import find_faults
-from tools.dist import build_compiled_wheel, find_interpreters
-from tools.project import read_interpreters, read_version
+from tools.dist import build_compiled_wheel
+from tools.project import read_version
 from tools.releasestore import run_up
 
 README = REPOSITORY / "README.md"
@@ -124,6 +129,26 @@ def test_fixture(installed: Installed) -> None:
 
 
 @pytest.mark.whole
+def test_console(plain_wheel: Path, tmp_path: Path) -> None:
+    """`eruca up` serves it: log in, choose a password, see a topic, with all that the pages load."""
+    installed = make_installed(tmp_path / "console", name_wheel(plain_wheel, "console"))
+    command = [str(installed.folder / "bin" / "eruca")]
+    with (
+        run_up(tmp_path / "data", command, installed.make_environment(), "--console-listen-port=0") as facts,
+        httpx.Client(base_url=facts["console"], timeout=PATIENCE_S) as browser,
+    ):
+        installed.run("eruca", "send", "orders", "one melon", "-n", facts["nameserver"])
+        reset = ("console", "--reset-password", "admin", "--option", f"consoleDirectory={tmp_path}/data/console")
+        choose_password(browser, installed.run("eruca", *reset).stderr.split()[-1])
+        page = browser.get("/c/default/topics")
+        assert page.status_code == 200 and ">orders<" in page.text
+        loaded = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text))
+        assert {path: browser.get(path).status_code for path in loaded} == dict.fromkeys(loaded, 200)
+        assert any(".css" in path for path in loaded) and any(".js" in path for path in loaded)
+        assert [row["name"] for row in browser.get("/api/c/default/topics").json()["items"]] == ["orders"]
+
+
+@pytest.mark.whole
 @needs("jre")
 def test_spark_in_three_lines(compiled_wheel: Path, tmp_path: Path) -> None:
     installed = make_installed(tmp_path / "spark", name_wheel(compiled_wheel, "spark"))
@@ -139,15 +164,24 @@ def find_programs(page: Path) -> list[Block]:
     return [Block(0, text, endless=False, printed=()) for text in fences]
 
 
-PYTHONS = find_interpreters([sys.executable, *(f"python{version}" for version in read_interpreters())])
+PYTHONS = list_supported()
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("version", sorted(PYTHONS))
-def test_every_python_that_is_here(version: str, source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "version", [pytest.param(version, marks=() if path else needs("containers")) for version, path in PYTHONS.items()]
+)
+def test_every_python(version: str, source: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Of those that are not on this machine Debian has some."""
+    python = PYTHONS[version] or fetch_python(version)
     (tmp_path / "dist").mkdir()
-    wheel = build_compiled_wheel(source, tmp_path / "dist", PYTHONS[version])
+    if python == sys.executable:
+        wheel = request.getfixturevalue("compiled_wheel")
+    else:
+        wheel = build_compiled_wheel(source, tmp_path / "dist", python)
     assert find_faults(wheel, read_version()) == []
-    installed = make_installed(tmp_path / "env", name_wheel(wheel), python=PYTHONS[version])
-    assert f"(Python {version}." in installed.run("eruca", "--version").stdout
+    installed = make_installed(tmp_path / "env", name_wheel(wheel), python=python)
+    said = installed.run("eruca", "--version").stdout
+    assert f"(Python {version}." in said and said.endswith(", compiled)\n")
     assert "Your turn" in installed.run("eruca", "demo").stdout
+    note_figures(f"wheel for Python {version}: {wheel.name}")

@@ -21,7 +21,8 @@ from tests.patience import PATIENCE_S
 from tests.spark.producing import run
 
 _POLL_S: Final = 0.05
-_TOO_SLOW: Final = "Python worker failed to connect back"
+# Spark says so when a Python process has not started within ten seconds, which no setting changes.
+TOO_SLOW: Final = "Python worker failed to connect back"
 COLUMNS: Final = "topic string, queueId int, queueOffset bigint, body binary"
 
 # A row as tests compare it: queue, offset, body.
@@ -113,17 +114,13 @@ class Sink:
 
 
 def start_query(writer: Any) -> Any:
-    """Start a query, again if Spark gave up on the Python process of its source.
-
-    Spark gives that process ten seconds to start, which no setting changes. On a busy machine it may take longer. The
-    query has done nothing then.
-    """
+    """Start a query, again if the Python process of its source was too slow: the query has done nothing then."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         query = writer.start()
         wait_for(partial(_is_initialized, query), lambda: "the query does not start")
         error = query.exception()
-        if error is None or _TOO_SLOW not in str(error) or time.monotonic() > deadline:
+        if error is None or TOO_SLOW not in str(error) or time.monotonic() > deadline:
             return query
 
 

@@ -130,7 +130,10 @@ class Messages:
     async def _query(
         self, header: QueryMessageHeader, fits: Callable[[StoredMessage], bool], limit: int
     ) -> Listed[StoredMessage]:
-        """Ask the brokers of a topic for messages, of each name one; the index has hashes, so others come too."""
+        """Ask the brokers of a topic for messages, of each name one.
+
+        The index has hashes of topic and key, so Java's brokers return other messages too, even of other topics.
+        """
         connection = self._connection
         route = await connection.routes.refresh(header.topic)
         rows = [
@@ -139,7 +142,12 @@ class Messages:
             for number in [min(by_id)]
         ]
         found, problems = await ask_each(rows, lambda row: connection.calls.query_messages(row.address, header))
-        messages = [describe_record(record, row.broker) for row, records in found for record in records]
+        messages = [
+            describe_record(record, row.broker)
+            for row, records in found
+            for record in records
+            if record.topic == header.topic
+        ]
         newest = sorted(filter(fits, messages), key=lambda message: (message.stored_at is not None, message.stored_at))
         most = _UNIQUE_MAX if header.unique_key_query else _KEYED_MAX
         more = len(newest) > limit or any(len(records) >= most for _, records in found)

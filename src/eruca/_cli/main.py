@@ -47,7 +47,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "cluster": ("eruca._cli.cluster:cluster", "Masters and slaves: list, lag, change the master."),
         "acl": ("eruca._cli.acl:acl", "Accounts and their permissions."),
         "console": ("eruca._cli.console:console", "Serve the web console of one or more clusters."),
-        "mcp": ("eruca._cli.mcp:mcp", "A door for assistants (Model Context Protocol)."),
+        "mcp": ("eruca._cli.mcp:mcp", "Let assistants look at a cluster (Model Context Protocol)."),
         "config": ("eruca._cli.config:config", "Explain the options of the servers."),
         "admin": ("eruca._cli.mqadmin.main:admin", "The commands of mqadmin, with their names and flags."),
     },
@@ -164,6 +164,7 @@ def main(ctx: click.Context, verbose: int) -> None:
       eruca up                        name server and broker; data in ./eruca-data
       eruca send hello "a message"    send it, from another terminal
       eruca tail hello --follow       read it
+
     \b
     Operate a cluster, Eruca or Java:
       eruca topic create orders       8 queues on every broker

@@ -385,6 +385,8 @@ CONSOLE_SCANS_MAX = 8
 CONSOLE_TAIL_RATE_MAX = 50
 # Bytes of a body that a page shows and that a filter looks into. The whole body can be downloaded.
 CONSOLE_BODY_BYTES_MAX = 256 * 1024
+# How deep a body is nested that is decoded, and in which fields are hidden: each level is some calls.
+CONSOLE_BODY_DEPTH_MAX = 100
 # An imported file, its lines, and the dead letters that one action sends again. Files wait in memory to be confirmed.
 CONSOLE_IMPORT_BYTES_MAX = 1024 * 1024
 CONSOLE_IMPORT_LINES_MAX = 1000

@@ -114,6 +114,7 @@ class EndTransactionTrace(msgspec.Struct, frozen=True, kw_only=True):
 # Each declares its fields in the order in which they are written.
 TraceRecord: TypeAlias = PubTrace | SubBeforeTrace | SubAfterTrace | EndTransactionTrace
 
+_LONG_MAX: Final = 2**63 - 1
 _NAMES: Final[Mapping[type[TraceRecord], str]] = {
     PubTrace: "Pub",
     SubBeforeTrace: "SubBefore",
@@ -187,7 +188,7 @@ def _read_pub(fields: list[str]) -> PubTrace:
     # Without the offset message id, success is one field earlier.
     short = len(fields) == 13
     return PubTrace(
-        time_ms=int(fields[1]),
+        time_ms=_read_number(fields[1]),
         region=_read(fields[2]),
         group=fields[3],
         topic=fields[4],
@@ -195,9 +196,9 @@ def _read_pub(fields: list[str]) -> PubTrace:
         tags=_read(fields[6]),
         keys=_read(fields[7]),
         store_host=_read(fields[8]),
-        body_bytes=int(fields[9]),
-        cost_ms=int(fields[10]),
-        kind=int(fields[11]),
+        body_bytes=_read_number(fields[9]),
+        cost_ms=_read_number(fields[10]),
+        kind=_read_number(fields[11]),
         offset_message_id=None if short else _read(fields[12]),
         success=_read_bool(fields[12 if short else 13]),
         client_host=_read(fields[14]) if len(fields) > 14 else None,
@@ -206,12 +207,12 @@ def _read_pub(fields: list[str]) -> PubTrace:
 
 def _read_sub_before(fields: list[str]) -> SubBeforeTrace:
     return SubBeforeTrace(
-        time_ms=int(fields[1]),
+        time_ms=_read_number(fields[1]),
         region=_read(fields[2]),
         group=fields[3],
         request_id=fields[4],
         message_id=fields[5],
-        retries=int(fields[6]),
+        retries=_read_number(fields[6]),
         keys=_read(fields[7]),
     )
 
@@ -221,18 +222,18 @@ def _read_sub_after(fields: list[str]) -> SubAfterTrace:
     return SubAfterTrace(
         request_id=fields[1],
         message_id=fields[2],
-        cost_ms=int(fields[3]),
+        cost_ms=_read_number(fields[3]),
         success=_read_bool(fields[4]),
         keys=_read(fields[5]),
-        outcome=int(fields[6]) if len(fields) > 6 else TracedOutcome.SUCCESS,
-        time_ms=int(fields[7]) if whole else None,
+        outcome=_read_number(fields[6]) if len(fields) > 6 else TracedOutcome.SUCCESS,
+        time_ms=_read_number(fields[7]) if whole else None,
         group=fields[8] if whole else None,
     )
 
 
 def _read_end_transaction(fields: list[str]) -> EndTransactionTrace:
     return EndTransactionTrace(
-        time_ms=int(fields[1]),
+        time_ms=_read_number(fields[1]),
         region=_read(fields[2]),
         group=fields[3],
         topic=fields[4],
@@ -240,7 +241,7 @@ def _read_end_transaction(fields: list[str]) -> EndTransactionTrace:
         tags=_read(fields[6]),
         keys=_read(fields[7]),
         store_host=_read(fields[8]),
-        kind=int(fields[9]),
+        kind=_read_number(fields[9]),
         transaction_id=_read(fields[10]),
         state=fields[11],
         from_check=_read_bool(fields[12]),
@@ -249,6 +250,14 @@ def _read_end_transaction(fields: list[str]) -> EndTransactionTrace:
 
 def _read(field: str) -> str | None:
     return None if field == _NULL else field
+
+
+def _read_number(field: str) -> int:
+    """Return a number that Java could have written. Raises ValueError."""
+    number = int(field)
+    if not -_LONG_MAX - 1 <= number <= _LONG_MAX:
+        raise ValueError(f"{field[:40]!r} is not a long")
+    return number
 
 
 def _read_bool(field: str) -> bool:

@@ -169,7 +169,7 @@ def _make_small(make: Any) -> Any:
         ({"mode": "key"}, "give one"),
         ({"mode": "none"}, "expected one of"),
         ({"queue": "../../x"}, "is not a queue"),
-        ({"since": "yesterday"}, "neither milliseconds nor a time"),
+        ({"since": "yesterday"}, "'yesterday' is not a time"),
         ({"from": "x"}, "place to continue from"),
         ({"topic": "a/b"}, "a/b"),
         ({"topic": "missing-topic"}, "missing-topic"),
@@ -317,6 +317,17 @@ async def test_a_transaction_is_discarded(operator: Browser, admin: Admin, topic
     await confirm(operator, page("transactions", topic, name, "discard"), {"confirm": name})
     listed = (await operator.get(api("transactions"), params={"state": "all"})).json()["items"]
     assert [row["state"] for row in listed if row["message_id"] == name] == ["rolled back"]
+
+
+async def test_the_steps_of_a_trace_are_exported(operator: Browser, admin: Admin, topic: str) -> None:
+    await send(admin, topic, b"traced", keys=["k"])
+    for table, column in (("events", "kind"), ("tracks", "group")):
+        query = {"topic": topic, "name": "k", "table": table}
+        answer = await operator.get(page("traces"), params={**query, "format": "csv"})
+        assert answer.headers["content-type"].startswith("text/csv"), table
+        assert column in answer.text.splitlines()[0].split(",")
+        rows = (await operator.get(page("traces"), params={**query, "format": "json"})).json()["items"]
+        assert [row["kind"] for row in rows] == ["produced", "stored"] if table == "events" else rows == []
 
 
 # -- what is hidden ----------------------------------------------------------------------------------------------------

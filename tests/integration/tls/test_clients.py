@@ -43,6 +43,17 @@ async def send_and_read(address: str, tls: Any, *, timeout: float = TIMEOUT_S, b
     assert found >= {b"%d" % number for number in range(bodies)}
 
 
+async def fail_to_send(address: str, tls: Any) -> str:
+    """Return why a client cannot send. On a busy machine a handshake takes longer than its first try."""
+    timeout = SHORT_S
+    while True:
+        with pytest.raises(NetError) as caught:
+            await send_and_read(address, tls, timeout=timeout)
+        if "in time" not in str(caught.value) or timeout > TIMEOUT_S:
+            return str(caught.value)
+        timeout *= 4
+
+
 @pytest.mark.parametrize("mode", list(TlsMode))
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
 async def test_each_kind_of_client_in_each_mode(
@@ -70,8 +81,7 @@ async def test_a_server_without_any_setting_accepts_tls(start_cluster: StartClus
     cluster = await start_cluster(own=True)
     await cluster.add_broker()
     await send_and_read(cluster.address, Tls(verify=False))
-    with pytest.raises(NetError, match="not accepted: self-signed certificate"):
-        await send_and_read(cluster.address, True, timeout=SHORT_S)
+    assert "not accepted: self-signed certificate" in await fail_to_send(cluster.address, True)
 
 
 async def test_every_port_of_a_broker_accepts_tls(start_cluster: StartCluster, authority: Authority) -> None:

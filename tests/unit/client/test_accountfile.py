@@ -48,7 +48,7 @@ def test_a_command_reports_a_wrong_file_at_once(tmp_path: Path) -> None:
     missing = str(tmp_path / "none.yml")
     for arguments in (["tail", "--account", missing, "hello"], ["offset", "show", "--account", missing, "billing"]):
         result = CliRunner().invoke(main, arguments)
-        assert result.exit_code == 1
-        assert result.stderr == f"eruca: {missing} cannot be read: No such file or directory\n"
+        assert result.exit_code == 2
+        assert f"{missing} cannot be read: No such file or directory" in result.stderr
     result = CliRunner().invoke(main, ["tail", "hello"], env={"ERUCA_ACCOUNT_FILE": missing})
     assert f"{missing} cannot be read" in result.stderr

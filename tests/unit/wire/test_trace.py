@@ -277,6 +277,7 @@ def test_records_that_the_cloud_channel_joined() -> None:
         b"Pub\x01five\x02",
         make_pub(),
         make_pub("true").replace(b"\x017\x01", b"\x01seven\x01"),
+        make_pub("true").replace(b"\x017\x01", b"\x01" + b"9" * 400 + b"\x01"),
         b"SubBefore\x015\x01region\x01group\x02",
         b"SubAfter\x01request\x02",
         b"EndTransaction\x015\x01region\x01group\x01topic\x01id\x02",

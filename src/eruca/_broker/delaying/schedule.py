@@ -127,7 +127,8 @@ class Schedule:
 
     def _describe(self, offsets: dict[int, int]) -> DelayOffsets:
         timer = self._timing.progress
-        return DelayOffsets(eruca_timer=timer if timer.read_offset else None, offset_table=offsets)
+        is_used = timer.read_offset or self._timing.is_used
+        return DelayOffsets(eruca_timer=timer if is_used else None, offset_table=offsets)
 
     # -- the timer ---------------------------------------------------------------------------------------------------
 

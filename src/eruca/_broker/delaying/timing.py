@@ -212,6 +212,12 @@ class Timing:
         """Return the number of pending messages, including cancelled ones that are not due yet."""
         return self._wheel.pending
 
+    @property
+    def is_used(self) -> bool:
+        """Return whether the timer ever got a message, also one that no save knows yet."""
+        queue = self._find_queue()
+        return queue is not None and queue.max_offset > 0
+
     def describe(self) -> TimerFacts:
         """Return what there is to do."""
         queue = self._find_queue()

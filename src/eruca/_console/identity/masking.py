@@ -14,6 +14,7 @@ from typing import Any, Final
 from eruca._console.identity.rights import Role, User
 from eruca._console.state import State
 from eruca._ground import limits
+from eruca._ground.nesting import nests_deeper
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, is_system_topic
 from eruca.errors import ConfigError
 
@@ -116,6 +117,8 @@ class Mask:
         try:
             value = json.loads(body)
         except (ValueError, RecursionError):
+            return MASK.encode()
+        if nests_deeper(value, limits.CONSOLE_BODY_DEPTH_MAX):
             return MASK.encode()
         return json.dumps(self.hide_value(value), ensure_ascii=False).encode("utf-8", "backslashreplace")
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from eruca._ground.limits import CONSOLE_BODY_DEPTH_MAX
+from eruca._ground.nesting import nests_deeper
 from eruca._schemas.bodies import Decode, describe
 
 
@@ -50,7 +52,7 @@ class Decoder:
         if schema is None:
             return decode_json(body)
         try:
-            return Decoded(kind=schema.kind, value=schema.decode(body))
+            return Decoded(kind=schema.kind, value=_check_depth(schema.decode(body)))
         except Exception as error:  # libraries raise what they like for bytes that they cannot read
             return msgspec.structs.replace(decode_json(body), reason=f"{schema.kind}: {describe(error)}")
 
@@ -59,11 +61,18 @@ def decode_json(body: bytes) -> Decoded:
     """Return the value of a body that is a JSON object or array, or whether it is text."""
     if body.lstrip()[:1] in (b"{", b"["):
         try:
-            return Decoded(kind="json", value=msgspec.json.decode(body))
-        except (msgspec.DecodeError, RecursionError):
-            pass  # it only begins like one
+            return Decoded(kind="json", value=_check_depth(msgspec.json.decode(body)))
+        except (ValueError, RecursionError):
+            pass  # it only begins like one, or nobody could read it
     try:
         body.decode()
     except UnicodeDecodeError:
         return Decoded(kind="bytes")
     return Decoded(kind="text")
+
+
+def _check_depth(value: Any) -> Any:
+    """Return a value. Raises ValueError if it is nested so deeply that looking into it would fail."""
+    if nests_deeper(value, CONSOLE_BODY_DEPTH_MAX):
+        raise ValueError(f"nested deeper than {CONSOLE_BODY_DEPTH_MAX} levels")
+    return value

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -238,19 +237,16 @@ async def read_form(request: Request, body_max: int) -> FormData:
 
     bounded = Request(request.scope, receive_bounded)
     if bounded.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
-        found = json.loads(await bounded.body() or b"{}")
-        if not isinstance(found, Mapping):
-            raise HTTPException(400, "the body is not a JSON object")
-        return FormData([(str(name), item) for name, value in found.items() for item in _write_items(value)])
+        found = msgspec.json.decode(await bounded.body() or b"{}", type=dict[str, Any])
+        return FormData([(name, item) for name, value in found.items() for item in _write_items(value)])
     return await bounded.form(max_files=_FILES_MAX, max_fields=_FIELDS_MAX)
 
 
 def _write_items(value: Any) -> list[str]:
-    """Return a value of JSON as the texts of form fields."""
-    if value is None:
-        return []
-    if isinstance(value, bool):
-        return ["true" if value else "false"]
-    if isinstance(value, list):
-        return [item for each in value for item in _write_items(each)]
-    return [json.dumps(value) if isinstance(value, dict) else str(value)]
+    """Return a value of JSON as the texts of form fields: one, or one for each member of a list."""
+    return [_write_item(each) for each in (value if isinstance(value, list) else [value]) if each is not None]
+
+
+def _write_item(value: Any) -> str:
+    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value) if is_plain else msgspec.json.encode(value).decode()

@@ -93,6 +93,13 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// What was typed into the filter of a list before this page listened is looked for now.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const field of document.querySelectorAll("form[hx-get] [data-search]")) {
+    if (field.value !== field.defaultValue) field.form.requestSubmit();
+  }
+});
+
 // --- fields that belong to a choice ----------------------------------------------------------------------------
 
 // <select data-shows id="mode"> shows the fields with data-for="mode" whose data-when has its value.

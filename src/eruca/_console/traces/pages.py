@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+from starlette.responses import Response
 
 from eruca._admin.results import Listed
 from eruca._admin.storedmessages import StoredMessage
@@ -13,7 +14,7 @@ from eruca._admin.tracing import TraceRow, Track
 from eruca._console.identity.rights import Need
 from eruca._console.messages.reading import hides_keys, link_message, make_viewer, may_see
 from eruca._console.pages.routing import Nav, Route
-from eruca._console.pages.tables import Column, make_table
+from eruca._console.pages.tables import Column, export_table, make_table
 from eruca._console.pages.visit import Shown, Visit
 from eruca._console.traces.timeline import Event, draw_timeline, list_events
 from eruca._wire.names import check_topic
@@ -44,7 +45,7 @@ _TRACK_COLUMNS: tuple[Column[Track], ...] = (
 )  # fmt: skip
 
 
-async def show_trace(visit: Visit) -> Shown:
+async def show_trace(visit: Visit) -> Shown | Response:
     """Show what happened to the message with an id or a key."""
     topic, name = visit.query.get("topic", "").strip(), visit.query.get("name", "").strip()[:_NAME_CHARS_MAX]
     context: dict[str, Any] = {
@@ -60,6 +61,11 @@ async def show_trace(visit: Visit) -> Shown:
     wanted = {found.message_id, name} if found is not None else {name}
     shown = [step for step in steps.items if _may_see_step(visit, step, topic, wanted)]
     events = list_events(found, shown)
+    table = make_table(visit, "events", _COLUMNS, events, cut=steps.cut, prefix="events.")
+    tracked = make_table(visit, "tracks", _TRACK_COLUMNS, tracks.items, cut=tracks.cut, prefix="tracks.")
+    for each in (table, tracked):
+        if each.format:
+            return export_table(visit, each)
     kinds = {kind: visit.text(f"traces.kind.{kind}") for kind in _KINDS}
     return visit.show(
         "traces/trace.html",
@@ -68,8 +74,8 @@ async def show_trace(visit: Visit) -> Shown:
         message=None if found is None else await make_viewer(visit, found.stored_in)(found),
         link="" if found is None else link_message(visit, found),
         timeline=draw_timeline(events, visit.text("traces.timeline"), kinds),
-        table=make_table(visit, "events", _COLUMNS, events, cut=steps.cut, prefix="events."),
-        tracks=make_table(visit, "tracks", _TRACK_COLUMNS, tracks.items, prefix="tracks."),
+        table=table,
+        tracks=tracked,
         is_traced=bool(shown),
         **context,
     )

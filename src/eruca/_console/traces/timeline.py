@@ -75,7 +75,7 @@ def _read_step(step: TraceRow, at: datetime, tries: int) -> Event:
         tone = "warning"
     # A client notes the end of a consumption, and how long it took.
     if kind == "consumed" and step.seconds:
-        at -= timedelta(seconds=step.seconds)
+        at = _shift(at, -step.seconds)
     return Event(kind=kind, at=at, who=who, seconds=step.seconds, tone=tone, tries=tries, outcome=step.outcome)
 
 
@@ -106,7 +106,15 @@ def _make_scale(events: Sequence[Event]) -> _Scale:
 
 
 def _end(event: Event) -> datetime:
-    return event.at + timedelta(seconds=event.seconds or 0)
+    return _shift(event.at, event.seconds or 0)
+
+
+def _shift(moment: datetime, seconds: float) -> datetime:
+    """Return a time some seconds later; the time itself for a number that a client made up."""
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return moment
 
 
 def draw_timeline(events: Sequence[Event], title: str, texts: dict[str, str]) -> Markup:

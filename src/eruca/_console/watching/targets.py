@@ -15,8 +15,10 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # Addresses in which an IPv4 address is wrapped, which a router may deliver to.
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
-# Networks that have a special meaning, which Python's lists leave out in some releases.
-_SPECIAL: tuple[Network, ...] = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+# Of IPv6 only this is routed on the internet; Python counts as global whatever is not on a list of exceptions.
+_ROUTED = ipaddress.IPv6Network("2000::/3")
+# A network that has a special meaning, which Python's lists leave out in some releases.
+_SPECIAL = ipaddress.IPv4Network("192.0.0.0/24")
 _PORT_MAX = 65_535
 
 
@@ -80,8 +82,9 @@ def unwrap(address: Address) -> Address:
 
 def is_public(address: Address) -> bool:
     """Whether an address is on the internet: not of this host, a private network, or a group of hosts."""
-    is_special = address.is_multicast or address.is_reserved or any(address in network for network in _SPECIAL)
-    return address.is_global and not is_special
+    if isinstance(address, ipaddress.IPv6Address) and address not in _ROUTED:
+        return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address in _SPECIAL)
 
 
 def _read_network(text: str) -> Network:

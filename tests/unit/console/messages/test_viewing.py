@@ -12,7 +12,7 @@ from eruca._console.identity.masking import MASK, Mask
 from eruca._console.messages.decoding import Decoder, Schema, decode_json
 from eruca._console.messages.filtering import parse_filter
 from eruca._console.messages.viewing import MessageView, write_hex
-from eruca._ground.limits import CONSOLE_BODY_BYTES_MAX
+from eruca._ground.limits import CONSOLE_BODY_BYTES_MAX, CONSOLE_BODY_DEPTH_MAX
 from tests.unit.admin.test_drafts import make_message
 
 BODY = {"amount": 12, "card": {"number": "4711", "owner": "ann"}}
@@ -60,6 +60,28 @@ def test_long_bodies_are_cut() -> None:
     # A character at the cut is left out, not taken for bytes that are not text.
     split = view(b"a" * (CONSOLE_BODY_BYTES_MAX - 1) + "上海".encode())
     assert split.text == "a" * (CONSOLE_BODY_BYTES_MAX - 1)
+
+
+@pytest.mark.parametrize("levels", [CONSOLE_BODY_DEPTH_MAX + 1, 500, 900, 40_000])
+@pytest.mark.parametrize("mask", [Mask(), HIDDEN])
+@pytest.mark.parametrize(("begin", "end"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_bodies_that_nest_too_deep_are_text(levels: int, mask: Mask, begin: bytes, end: bytes) -> None:
+    """Whoever sends such a body must not break the list in which it is."""
+    body = begin * levels + b"1" + end * levels
+    found = view(body, mask)
+    value, text = (MASK, MASK) if mask is HIDDEN else (None, body.decode())
+    assert (found.decoded.kind, found.decoded.value, found.text) == ("text", value, text)
+    assert found.make_row()["body"] == found.show("text").text == text and found.preview
+    assert len(found.show("decoded").text) > 1
+    assert parse_filter("body contains 'x' or body.a.b = 1").matches(found) is False
+
+
+def test_a_schema_whose_values_nest_too_deep_says_so() -> None:
+    deep: Any = 1
+    for _ in range(CONSOLE_BODY_DEPTH_MAX + 1):
+        deep = [deep]
+    found = view(b"x", decoder=Decoder({"": Schema("avro", lambda body: deep)})).decoded
+    assert (found.kind, found.value) == ("text", None) and "nested deeper than" in found.reason
 
 
 # -- hidden fields -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import itertools
 from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
+import pytest
+
 from eruca._admin.tracing import TraceRow
 from eruca._console.traces.timeline import draw_timeline, list_events
 from tests.unit.admin.test_drafts import make_message
@@ -69,3 +71,13 @@ def test_the_drawing_is_svg_and_names_are_escaped() -> None:
         )  # fmt: skip
         for (left, width), (right, _) in itertools.pairwise(labels):
             assert left + width <= right + 1
+
+
+@pytest.mark.parametrize("seconds", [1e15, -1e15, 3e11, 9.2e15, -5.0])
+@pytest.mark.parametrize("kind", ["consumed", "sent"])
+def test_times_that_a_client_made_up_are_drawn(kind: str, seconds: float) -> None:
+    """Whoever may send to the topic of traces can write what he likes into it."""
+    steps = [step(kind, 5, "liar", seconds=seconds, succeeded=True), step("delivered", 7, "billing")]
+    events = list_events(make_message(stored_at=at(0)), steps)
+    assert {event.who for event in events} >= {"liar", "billing"}
+    assert len(ElementTree.fromstring(draw_timeline(events, "x", {})).findall("g")) == len(events)
