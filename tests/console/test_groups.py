@@ -39,7 +39,8 @@ def count_messages(admin: eruca.sync.Admin, topic: str) -> int:
 
 
 def list_offsets(admin: eruca.sync.Admin, group: str) -> list[int]:
-    return [row.offset for row in admin.offsets.show(group).items if not row.topic.startswith("%")]
+    found = poll(lambda: admin.offsets.show(group), lambda listed: not listed.problems, f"the offsets of {group}")
+    return [row.offset for row in found.items if not row.topic.startswith("%")]
 
 
 def sum_lag(admin: eruca.sync.Admin, group: str) -> int:

@@ -42,6 +42,8 @@ _GLUED = re.compile(
     r"(?<=[^\n])(?=create topic to |TopicConfig \[|MessageTrack \[|SendResult \[|account's accesskey|WARN: Diff)"
 )
 
+_MONITORING = "startMonitoring"
+
 JAVA, OURS = "ByJava", "ByOurs"
 TOOLS = (JAVA, OURS)
 
@@ -211,7 +213,11 @@ class Side:
         request |= {"tools": str(self._tools_file)} if self._tools_file else {}
         (row,) = self._program.ask(request | ({"until": ask.stop_at} if ask.stop_at else {}))
         complaints = [] if ask.complains else row["err"].splitlines()[:1]
-        return row["out"], [*complaints, *([row["error"]] if row.get("error") else [])]
+        out = row["out"]
+        if ask.command != _MONITORING:
+            # Java's monitor goes on in the same process, and reports once a minute.
+            out = "".join(line for line in out.splitlines(keepends=True) if not line.startswith("[MONITOR]"))
+        return out, [*complaints, *([row["error"]] if row.get("error") else [])]
 
     def _run_ours(self, ask: Ask, arguments: Sequence[str]) -> tuple[str, list[str]]:
         before = ["-n", self._cluster.name_server]

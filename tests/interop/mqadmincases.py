@@ -77,9 +77,13 @@ def _list_parts(items: list[Any]) -> list[Any]:
 
 
 def _hide_rates(items: list[Any]) -> list[Any]:
-    """The rows; those of topics without groups have fewer cells, the third of which is the rate."""
+    """The rows; those of topics without groups have fewer cells: the third is the rate, the fourth a counter.
+
+    A broker counts the last minute at first, and the last hour later, so a counter may be 0 in between.
+    """
     short = ("NO_CONSUMER",)
-    return [[*item[:2], "RATE", *item[3:]] if tuple(item[-1:]) == short else item for item in map(_as_list, items)]
+    hidden = ["RATE", "COUNT"]
+    return [[*item[:2], *hidden, *item[4:]] if tuple(item[-1:]) == short else item for item in map(_as_list, items)]
 
 
 def _as_list(item: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -117,7 +117,7 @@ def describe_change(change: Change[Any]) -> str:
     if before is None:
         return f"new: {_list_facts(after)}"
     if not isinstance(before, msgspec.Struct | Mapping):
-        return str(before) if before == after else f"{before} -> {after}"
+        return _say(before) if before == after else f"{_say(before)} -> {_say(after)}"
     old, new = to_plain(before), to_plain(after)
     names = [name for name in (old | new) if old.get(name) != new.get(name)]
     return "\n".join(f"{name} {_say(old.get(name))} -> {_say(new.get(name))}" for name in names)
@@ -134,4 +134,8 @@ def _say(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        value = [f"{name}={item}" for name, item in value.items()]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(str, value)) or "none"
     return str(value)

@@ -16,6 +16,7 @@ from eruca._cli.serverconfig import hide_changes, hide_secrets, is_secret, parse
 from eruca._client.produce.outgoing import Receipt, SendStatus
 from eruca._wire.bodies import MessageQueue
 from eruca.admin import (
+    Account,
     Change,
     Changed,
     Difference,
@@ -29,6 +30,7 @@ from eruca.admin import (
     ServerConfig,
     TopicSettings,
     Undo,
+    WhiteAddresses,
 )
 from eruca.errors import ConfigError
 
@@ -52,6 +54,26 @@ FOUR = TopicSettings(read_queues=4, write_queues=4)
 )
 def test_a_change_in_words(before: Any, after: Any, shown: str) -> None:
     assert describe_change(Change(where="b", before=before, after=after, outcome="done")) == shown
+
+
+def test_lists_are_described_without_brackets() -> None:
+    def describe(before: Any, after: Any) -> str:
+        return describe_change(Change(where="b", before=before, after=after, outcome="planned"))
+
+    assert describe(["h:1", "h:2"], ["h:1"]) == "h:1, h:2 -> h:1"
+    white = [WhiteAddresses(broker="b", addresses=each) for each in ([], ["10.1.2.*", "10.1.3.7"])]
+    assert describe(*white) == "addresses none -> 10.1.2.*, 10.1.3.7"
+    account = Account(
+        broker="b",
+        access_key="webshop",
+        admin=False,
+        white_addresses="",
+        default_topic="DENY",
+        default_group="SUB",
+        topics={"orders": "PUB|SUB"},
+        groups={},
+    )
+    assert describe(None, account).endswith("default_group=SUB, topics=orders=PUB|SUB, groups=none")
 
 
 # --- options ------------------------------------------------------------------------------------------------------

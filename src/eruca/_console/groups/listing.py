@@ -36,7 +36,7 @@ _TABS: Final = {
 _SPARK: Final = timedelta(hours=1)
 
 
-class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One group of the list."""
 
     group: str
@@ -48,7 +48,8 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     behind: int
     queues: int
     topics: list[str]
-    spark: Markup = Markup("")
+    # Only pages have it.
+    spark: Markup | None = None
 
 
 COLUMNS: Final[Sequence[Column[GroupRow]]] = (
