@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from eruca._cli.output import add_output_option, format_bytes, format_time, prin
 from eruca._cli.saying import say
 from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list
+from eruca._ground.commandlines import write_command
 from eruca._wire.names import MASTER, MASTER_ID, SLAVE
 from eruca.admin import Admin, DivergedRow, Lag, Member, Promotion
 from eruca.errors import NoRoute
@@ -370,4 +370,4 @@ def _write_undo(report: Promotion) -> list[str]:
     """Return the command that makes the old master the master again, once it follows the new one."""
     if not report.done or not report.before or not report.master or report.before == report.master:
         return []
-    return [shlex.join(["eruca", "cluster", "promote", report.before, *name_cluster()])]
+    return [write_command("cluster", "promote", report.before, *name_cluster())]

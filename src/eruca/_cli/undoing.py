@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from eruca._cli.connecting import name_cluster
+from eruca._ground.commandlines import write_command
 from eruca.admin import SavedOffsets, Undo
 
 #: The command of each method that an undo may name. Its parameters have the names of the method's arguments.
@@ -44,7 +44,7 @@ _FIXED = {
 
 def write_undo(undo: Iterable[Undo]) -> list[str]:
     """Return the command lines of calls, with the options that lead to the same cluster."""
-    return [shlex.join(["eruca", *words, *name_cluster()]) for words in list_undo(undo)]
+    return [write_command(*words, *name_cluster()) for words in list_undo(undo)]
 
 
 def list_undo(undo: Iterable[Undo]) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from eruca._admin.deadletters import Resent, Wanted
 from eruca._admin.moving import Move, Moved, is_same_move
 from eruca._admin.plans import Comparison, Deed, Plan, PlanRefused, Plans
 from eruca._admin.results import Change, Changed
+from eruca._ground.commandlines import write_command
 from eruca._ground.times import read_moment
 from eruca._mcp.bounds import write_answer
 from eruca.errors import ConfigError
@@ -199,7 +199,7 @@ class Changing:
     async def _make(
         self, what: str, target: str, words: list[str], deed: Deed, is_same: Comparison | None = None
     ) -> Plan:
-        command = shlex.join(["eruca", *words])
+        command = write_command(*words)
         if is_same is None:
             return await self._plans.make(what, target, command, deed)
         return await self._plans.make(what, target, command, deed, is_same)

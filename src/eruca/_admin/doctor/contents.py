@@ -9,6 +9,7 @@ from eruca._admin.doctor.groups import name_group, name_queue
 from eruca._admin.doctor.picture import Picture
 from eruca._admin.topics import TopicKind, find_kind
 from eruca._admin.transactiontable import State
+from eruca._ground.commandlines import write_command
 from eruca._ground.digits import read_digits
 from eruca._ground.printable import format_duration, say_count
 
@@ -43,7 +44,7 @@ def check_deleted_unread(picture: Picture, rules: Rules) -> Iterator[Finding]:
             evidence={"deleted_messages": lost, "queues": len(gone), "offset": offset, "begin": begin},
             advice="They cannot be brought back from this broker; look for an archive. Keep messages for longer, or"
             " start more members.",
-            command=f"eruca group show {group.name}",
+            command=write_command("group", "show", group.name),
         )
 
 
@@ -73,7 +74,9 @@ def check_expiring(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=name_group(group.name),
             evidence={"oldest_seconds": round(seconds), "kept_hours": hours, "queues": len(late)},
             advice="Keep messages for longer now, then start more members.",
-            command=f"eruca broker config set fileReservedTime={2 * int(hours)} --broker {row.broker}",
+            command=write_command(
+                "broker", "config", "set", f"fileReservedTime={2 * int(hours)}", "--broker", row.broker
+            ),
         )
 
 
@@ -95,7 +98,7 @@ def check_dead_letters(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=name_group(row.group),
             evidence={"dead_letters": row.count, "last_seconds_ago": None if age is None else round(age)},
             advice="Look at some of them, repair the consumer, then send them again.",
-            command=f"eruca dlq list {row.group}",
+            command=write_command("dlq", "list", row.group),
         )
 
 
@@ -119,7 +122,7 @@ def check_halves(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=f"producer group {group}",
             evidence={"undecided": len(ages), "oldest_seconds": round(max(ages))},
             advice="Start a producer of the group that answers check-backs, or decide them.",
-            command=f"eruca txn list --group {group}",
+            command=write_command("txn", "list", "--group", group),
         )
     for group, count in sorted(given_up.items()):
         yield Finding(
@@ -130,7 +133,7 @@ def check_halves(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=f"producer group {group}",
             evidence={"given_up": count},
             advice="Start a producer of the group that answers check-backs, then have it asked again.",
-            command=f"eruca txn resume --all --group {group}",
+            command=write_command("txn", "resume", "--all", "--group", group),
         )
 
 
@@ -155,5 +158,5 @@ def check_topic_permissions(picture: Picture, rules: Rules) -> Iterator[Finding]
             where=f"topic {topic}",
             evidence={"brokers": len(brokers)},
             advice="If this is not on purpose, allow both again.",
-            command=f"eruca topic update {topic} --permission RW",
+            command=write_command("topic", "update", topic, "--permission", "RW"),
         )

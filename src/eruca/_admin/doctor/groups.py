@@ -12,6 +12,7 @@ from eruca._admin.doctor.findings import Finding, Rules, Severity
 from eruca._admin.doctor.picture import Picture
 from eruca._admin.groupqueues import GroupQueue
 from eruca._admin.groups import Group
+from eruca._ground.commandlines import write_command
 from eruca._ground.printable import format_duration, say_count
 from eruca._wire.names import RETRY_PREFIX
 from eruca._wire.versions import ANCIENT
@@ -71,12 +72,12 @@ def check_stuck(picture: Picture, rules: Rules) -> Iterator[Finding]:
             advice="See what the owner is doing: a handler that never returns, or one that always fails in order."
             if worst.owner
             else "No member reports that it has the queue; see what the members are doing.",
-            command=f"eruca client stack {group.name} {worst.owner}" if worst.owner else _show(group.name),
+            command=write_command("client", "stack", group.name, worst.owner) if worst.owner else _show(group.name),
         )
 
 
 def _show(group: str) -> str:
-    return f"eruca group show {group}"
+    return write_command("group", "show", group)
 
 
 def _find_wait(row: GroupQueue) -> float:
@@ -122,7 +123,7 @@ def check_uneven_backlog(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=name_group(group),
             evidence={"waiting_messages": total, "in_one_queue": most, "queues": queues},
             advice="Most messages have the same key, or the owner of this queue is slower than the other members.",
-            command=f"eruca group show {group} --topic {topic}",
+            command=write_command("group", "show", group, "--topic", topic),
         )
 
 
@@ -148,7 +149,7 @@ def check_starved(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=name_group(row.group),
             evidence={"members": members, "queues": queues, "idle": members - queues},
             advice=f"Add queues to the topic, at least {members}, or stop the members that are too many.",
-            command=f"eruca topic update {topics[0]} --queues {members} --dry-run",
+            command=write_command("topic", "update", topics[0], "--queues", members, "--dry-run"),
         )
 
 
@@ -193,7 +194,7 @@ def check_uneven_members(picture: Picture, rules: Rules) -> Iterator[Finding]:
                     where=name_group(group.name),
                     evidence={"members": len(owners), "most": high, "fewest": low},
                     advice="Strategies may do this, such as consistent hashing. Otherwise members use different ones.",
-                    command=f"eruca group show {group.name} --topic {topic}",
+                    command=write_command("group", "show", group.name, "--topic", topic),
                 )
 
 
@@ -221,7 +222,7 @@ def check_client_ids(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=name_group(row.group),
             evidence={"ids": len({client_id for client_id, _ in twice}), "connections": count},
             advice="Each member needs a client id of its own: set a different instance name, or leave it unset.",
-            command=f"eruca group members {row.group}",
+            command=write_command("group", "members", row.group),
         )
 
 

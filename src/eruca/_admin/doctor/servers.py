@@ -9,6 +9,7 @@ from eruca._admin.brokers import Health
 from eruca._admin.doctor.findings import Finding, Rules, Severity
 from eruca._admin.doctor.picture import Picture
 from eruca._admin.members import JAVA, Lag, Member
+from eruca._ground.commandlines import write_command
 from eruca._ground.digits import read_digits
 from eruca._wire.bodies import ReplicationState
 from eruca._wire.names import FENCED, MASTER, MASTER_ID, WRITE
@@ -43,7 +44,7 @@ def check_brokers_answer(picture: Picture, rules: Rules) -> Iterator[Finding]:
                 where=name_broker(row.broker, row.address),
                 evidence={"broker_id": row.broker_id},
                 advice="Start it, or look at its log. Name servers forget it two minutes after its last registration.",
-                command=f"eruca cluster replicas {row.broker}",
+                command=write_command("cluster", "replicas", row.broker),
             )
 
 
@@ -82,7 +83,9 @@ def check_masters(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=f"broker {broker}",
             evidence={"members": len(members), "answering": len(slaves)},
             advice="Start the master again. If it is gone for good, promote the slave with the most data.",
-            command=f"eruca cluster promote {slaves[0].address}" if slaves else f"eruca cluster replicas {broker}",
+            command=write_command("cluster", "promote", slaves[0].address)
+            if slaves
+            else write_command("cluster", "replicas", broker),
         )
 
 
@@ -121,7 +124,9 @@ def check_name_servers_agree(picture: Picture, rules: Rules) -> Iterator[Finding
             evidence={"missing": len(names), "name_servers": len(picture.nameservers)},
             advice="Every broker must have all name servers in its option namesrvAddr."
             " A broker that has just started registers within 30 seconds.",
-            command="eruca broker config get namesrvAddr" if kind == "broker" else f"eruca route compare {names[0]}",
+            command="eruca broker config get namesrvAddr"
+            if kind == "broker"
+            else write_command("route", "compare", names[0]),
         )
 
 
@@ -146,7 +151,7 @@ def check_slaves(picture: Picture, rules: Rules) -> Iterator[Finding]:
                 where=where,
                 evidence=evidence,
                 advice="Look at the log of the slave. Its master must be reachable on its replication port.",
-                command=f"eruca cluster replicas {row.broker}",
+                command=write_command("cluster", "replicas", row.broker),
             )
         elif row.lag_bytes >= rules.slave_lag_bytes or (row.lag_seconds or 0) >= rules.slave_lag:
             yield Finding(
@@ -156,7 +161,7 @@ def check_slaves(picture: Picture, rules: Rules) -> Iterator[Finding]:
                 where=where,
                 evidence=evidence,
                 advice="If this does not shrink, the network or the disk of the slave is too slow for the traffic.",
-                command=f"eruca cluster lag {row.broker}",
+                command=write_command("cluster", "lag", row.broker),
             )
 
 
@@ -184,7 +189,7 @@ def check_copies(picture: Picture, rules: Rules) -> Iterator[Finding]:
             evidence={"copies": copies, "required": state.required, "members": len(state.members)},
             advice="Start the slaves that are away. Those that answer must be connected and in sync. If one is gone for"
             " good, have the others forget it: eruca cluster forget.",
-            command=f"eruca cluster replicas {row.broker}",
+            command=write_command("cluster", "replicas", row.broker),
         )
 
 
@@ -218,7 +223,7 @@ def check_disks(picture: Picture, rules: Rules) -> Iterator[Finding]:
             where=name_broker(row.broker, row.address),
             evidence={"used": ratio, "deletes_at": soon, "deletes_early_at": force, "refuses_at": refuse, **free},
             advice="Free space, add disk, or keep messages for a shorter time.",
-            command=f"eruca broker config set fileReservedTime=24 --broker {row.broker}",
+            command=write_command("broker", "config", "set", "fileReservedTime=24", "--broker", row.broker),
         )
 
 
@@ -292,5 +297,5 @@ def check_broker_permissions(picture: Picture, rules: Rules) -> Iterator[Finding
                 where=name_broker(row.where, row.address),
                 evidence={"brokerPermission": permission},
                 advice="If this is not on purpose, allow it again.",
-                command=f"eruca broker config set brokerPermission=6 --broker {row.where}",
+                command=write_command("broker", "config", "set", "brokerPermission=6", "--broker", row.where),
             )

@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
-
-
-def write_command(words: Sequence[str]) -> str:
-    """Return a command of `eruca`, quoted for a shell."""
-    return shlex.join(["eruca", *words])
-
 
 def write_flags(**values: object) -> list[str]:
     """Return flags for the values that are not None: `queues=8` is `--queues 8`, `ordered=True` is `--ordered`."""

@@ -22,13 +22,13 @@ from eruca._console.identity.rights import Need, User
 from eruca._console.identity.sessions import Session
 from eruca._console.messages.parts import MessageParts
 from eruca._console.options import ConsoleOptions
-from eruca._console.pages.commands import write_command
 from eruca._console.pages.live import Streams
 from eruca._console.pages.routing import Route
 from eruca._console.pages.texts import Texts
 from eruca._console.state import State
 from eruca._console.topics.favourites import Favourites
 from eruca._console.watching.watching import Watching
+from eruca._ground.commandlines import write_command
 
 _NO_FORM: ImmutableMultiDict[str, Any] = FormData()
 
@@ -153,7 +153,7 @@ class Visit:
 
     def command(self, *words: object) -> str:
         """Return the command line that does the same: `visit.command("topic", "show", name)`."""
-        return write_command([*map(str, words), *(self._cluster.words if self._cluster else ())])
+        return write_command(*words, *(self._cluster.words if self._cluster else ()))
 
     def show(self, template: str, value: Any = None, *, status: int = 200, **context: Any) -> Shown:
         """Return a page. `value` is what the API returns; the template finds it as `value`."""
