@@ -101,7 +101,7 @@ def test_the_first_log_in(fresh: ConsoleProcess, open_visitor: Open) -> None:
     fill_log_in(page, ADMIN, PASSWORD)
     page.wait_for_url(visitor.path("topics", q="none"))
     page.goto(f"{visitor.address}/audit")
-    for text in ("log_in", "log_out", "password.change", "127.0.0.1"):
+    for text in ("Log in", "Log out", "Change password", "127.0.0.1"):
         expect(page.locator("#audit-table")).to_contain_text(text)
     assert fresh.first_password not in page.content() and PASSWORD not in page.content()
 
