@@ -7,15 +7,23 @@ import mmap
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from blockbuster import BlockBuster, BlockBusterFunction
-from hypothesis import settings
 
-from eruca._cli.store import raise_open_files_limit
-from tests.figures import take_figures
-from tests.needs import declare_needs, describe_left_out, leave_out, list_needs
+# Failed assertions of what tests share are to say as much as those of tests. All suites are named here, because one may
+# import modules of another before that has its turn.
+pytest.register_assert_rewrite(
+    *[f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir() and path.name.isidentifier()]
+)
+
+from blockbuster import BlockBuster, BlockBusterFunction  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+from eruca._cli.store import raise_open_files_limit  # noqa: E402
+from tests.figures import take_figures  # noqa: E402
+from tests.needs import declare_needs, describe_left_out, leave_out, list_needs  # noqa: E402
 
 # `ci` gives everyone the same examples; `explore` looks for new ones. Both print how to repeat a failure.
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)

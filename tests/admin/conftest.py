@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-# Failed assertions of the cases are to say as much as those of tests.
-pytest.register_assert_rewrite(
-    "tests.admin.stage",
-    # The guide's test is that of the clients' guide.
-    "tests.clients.stage",
-    *[f"tests.admin.{path.stem}" for path in Path(__file__).parent.glob("cases_*.py")],
-)
-
-from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402
-from tests.interop.guarded import Guarded, GuardedEruca, GuardedJava  # noqa: E402
-from tests.interop.javapeer import prepare_peer  # noqa: E402
+from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster
+from tests.interop.guarded import Guarded, GuardedEruca, GuardedJava
+from tests.interop.javapeer import prepare_peer
 
 
 @pytest.fixture(scope="session", params=["eruca", "java"])

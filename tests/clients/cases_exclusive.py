@@ -213,6 +213,7 @@ async def case_what_is_handed_out_is_settled_first(nameserver: str, topic: str, 
                 await message.ack()
             await joining
             await wait_for_queues(two, 1)
+            await wait_until(lambda: f"two gets {wanted}" in diary.lines, "told")
             diary.check(f"one gives {wanted}", f"two gets {wanted}")
             mine, others = await asyncio.gather(read_messages(one, 1), read_messages(two, 1))
             assert [message.body for message in mine + others] == [b"later", b"later"]

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-# Failed assertions of the cases are to say as much as those of tests.
-pytest.register_assert_rewrite(
-    "tests.clients.stage", *[f"tests.clients.{path.stem}" for path in Path(__file__).parent.glob("cases_*.py")]
-)
-
-from tests.clients.running import Run  # noqa: E402
-from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402
-from tests.interop.javapeer import prepare_peer  # noqa: E402
+from tests.clients.running import Run
+from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster
+from tests.interop.javapeer import prepare_peer
 
 # A first retry comes at level 3, which by default is ten seconds away.
 DELAY_LEVELS = " ".join(["1s", "2s"] + ["1s"] * 16)

@@ -9,15 +9,11 @@ import pytest
 from playwright.sync_api import Browser, StorageState, sync_playwright
 
 import eruca.sync
-
-# Failed assertions of these are to say as much as those of tests.
-pytest.register_assert_rewrite("tests.console.browsing")
-
-from tests.console.browsing import ConsoleProcess, Visitor, choose_first_password, launch  # noqa: E402
-from tests.console.scenery import allow_here  # noqa: E402
-from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402
-from tests.interop.javapeer import prepare_peer  # noqa: E402
-from tests.needs import starts  # noqa: E402
+from tests.console.browsing import ConsoleProcess, Visitor, choose_first_password, launch
+from tests.console.scenery import allow_here
+from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster
+from tests.interop.javapeer import prepare_peer
+from tests.needs import starts
 
 Open = Callable[..., Visitor]
 

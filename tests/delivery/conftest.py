@@ -6,15 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-# Failed assertions in the checks should be as detailed as those in tests.
-pytest.register_assert_rewrite(
-    "tests.clients.stage",
-    *[f"tests.delivery.{name}" for name in ("plans", "pythonparts", "replaycases", "toolcases")],
-)
-
-from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402
-from tests.interop.javapeer import Peer, prepare_peer  # noqa: E402
-from tests.needs import starts  # noqa: E402
+from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster
+from tests.interop.javapeer import Peer, prepare_peer
+from tests.needs import starts
 
 
 @pytest.fixture(scope="session")

@@ -7,17 +7,11 @@ from pathlib import Path
 
 import pytest
 
-# Failed assertions in shared code should be as detailed as those in tests.
-pytest.register_assert_rewrite(
-    "tests.clients.stage",
-    *[f"tests.replication.{name}" for name in ("pairs", "groups", "following", "killing", "faults", "electing")],
-)
-
-from eruca._net.etcd import open_etcd  # noqa: E402
-from tests.interop.javapeer import Peer, prepare_peer  # noqa: E402
-from tests.needs import starts  # noqa: E402
-from tests.replication.electing import Cluster  # noqa: E402
-from tests.replication.etcdserver import EtcdServer  # noqa: E402
+from eruca._net.etcd import open_etcd
+from tests.interop.javapeer import Peer, prepare_peer
+from tests.needs import starts
+from tests.replication.electing import Cluster
+from tests.replication.etcdserver import EtcdServer
 
 
 @pytest.fixture(scope="session")

@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.logger import PySparkLogger
 
-# Failed assertions of what tests share are to say as much as those of tests.
-pytest.register_assert_rewrite("tests.spark.producing", "tests.spark.reading")
-
-from pyspark.logger import PySparkLogger  # noqa: E402
-
-from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster  # noqa: E402
-from tests.interop.javapeer import prepare_peer  # noqa: E402
-from tests.needs import needs  # noqa: E402
+from tests.interop.brokers import PATIENCE, SETTINGS, Cluster, ErucaCluster, JavaCluster
+from tests.interop.javapeer import prepare_peer
+from tests.needs import needs
 
 # Spark's loggers do not propagate, so pytest gives them its handler, and they would make it write JSON from then on:
 # every later test of the run that reads what was logged would fail.
