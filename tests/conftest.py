@@ -12,10 +12,23 @@ from typing import Any
 
 import pytest
 
-# Failed assertions of what tests share are to say as much as those of tests. All suites are named here, because one may
-# import modules of another before that has its turn.
+# Failed assertions of what tests share are to say as much as those of tests. All such modules are named here, because
+# one suite may import those of another before that one has its turn.
+_SHARED = {
+    "admin": ("stage", "cases_*"),
+    "clients": ("stage", "cases_*"),
+    "console": ("browsing",),
+    "delivery": ("plans", "pythonparts", "replaycases", "toolcases"),
+    "replication": ("pairs", "groups", "following", "killing", "faults", "electing"),
+    "spark": ("producing", "reading"),
+}
 pytest.register_assert_rewrite(
-    *[f"tests.{path.name}" for path in Path(__file__).parent.iterdir() if path.is_dir() and path.name.isidentifier()]
+    *[
+        f"tests.{suite}.{path.stem}"
+        for suite, patterns in _SHARED.items()
+        for pattern in patterns
+        for path in sorted((Path(__file__).parent / suite).glob(f"{pattern}.py"))
+    ]
 )
 
 from blockbuster import BlockBuster, BlockBusterFunction  # noqa: E402
