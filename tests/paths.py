@@ -12,13 +12,15 @@ GOLDEN = REPOSITORY / "tests" / "golden" / "data"
 PEER = REPOSITORY / "tests" / "peer"
 
 
-def unpack_golden(name: str, where: Path) -> Path:
-    """Unpack one of Java's stores ("clean", "killed", "torn", "rebuild") and return its root.
-
-    File times are kept, because lookups by time use them.
-    """
-    with tarfile.open(GOLDEN / f"store-{name}.tar.gz") as archive:
+def unpack(archive: Path, where: Path) -> None:
+    """Unpack an archive of this repository. File times are kept, because lookups by time use them."""
+    with tarfile.open(archive) as opened:
         # Python before 3.11.4 has no filters; later ones want one to be named.
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(where)
+        opened.extraction_filter = getattr(tarfile, "data_filter", None)
+        opened.extractall(where)
+
+
+def unpack_golden(name: str, where: Path) -> Path:
+    """Unpack one of Java's stores ("clean", "killed", "torn", "rebuild") and return its root."""
+    unpack(GOLDEN / f"store-{name}.tar.gz", where)
     return where / f"store-{name}"

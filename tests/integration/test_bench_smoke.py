@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,14 @@ STORE_FIGURES = [
     "crash recovery, 1 KiB",
     "anonymous memory, largest over small store",
 ]
+
+
+@pytest.fixture(autouse=True)
+def collect_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds whose samples are given leave no garbage, and looking for it in all that a long run of tests has loaded
+    takes seconds each time. Benchmarks that run here have processes of their own.
+    """
+    monkeypatch.setattr("bench.runner.gc", SimpleNamespace(collect=lambda: 0))
 
 
 def run_quickly(name: str, directory: Path, *arguments: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.figures import note_figures
-from tests.paths import REPOSITORY
+from tests.paths import REPOSITORY, unpack
 from tests.patience import PATIENCE_S
 from tests.torture.killedbroker import make_environment
 from tools.project import read_version
@@ -44,8 +43,7 @@ class Release:
     """A kept store, unpacked, and the code that wrote it."""
 
     def __init__(self, archive: Path, folder: Path) -> None:
-        with tarfile.open(archive) as opened:
-            opened.extractall(folder, filter="data")
+        unpack(archive, folder)
         self.data = folder / "data"
         self.folder = folder
         self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
