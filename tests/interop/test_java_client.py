@@ -44,7 +44,7 @@ def find_facts(
 def _read_parameters(item: pytest.Item) -> tuple[str, str]:
     """The cluster and the case of a test; nothing for tests of another kind."""
     spec = getattr(item, "callspec", None)
-    if spec is None or getattr(item, "originalname", None) != test_java_client.__name__:
+    if spec is None or getattr(item, "function", None) is not test_java_client:
         return "", ""
     return spec.params["cluster"], spec.params["case"]
 
