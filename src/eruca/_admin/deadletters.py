@@ -238,7 +238,7 @@ async def _send(connection: Connection, sender: Sender, letter: Message, target:
     if not target:
         raise MessageIllegal("its properties do not contain the topic it came from", hint="pass one: --to-topic TOPIC")
     # Not with the template's route: sending must not create a topic that was deleted.
-    queues = (await connection.routes.get(target)).write_queues
+    queues = (await connection.get_route(target)).write_queues
     if not queues:
         raise NoRoute(f"topic {target} has no queue that may be written to")
     parcel = make_parcel(letter, target)
@@ -249,7 +249,7 @@ async def _send(connection: Connection, sender: Sender, letter: Message, target:
         except (NetError, RequestRefused) as error:
             if attempt == _TRIES - 1 or not error.retryable:
                 raise
-            await connection.routes.refresh(target)
+            await connection.require_route(target)
     raise AssertionError("the last try returns or raises")
 
 

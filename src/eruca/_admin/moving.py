@@ -121,7 +121,7 @@ async def read_before(
 
 async def find_queues(connection: Connection, topic: str) -> list[MessageQueue]:
     """Return all queues of a topic. Raises NoRoute."""
-    route = await connection.routes.refresh(topic)
+    route = await connection.require_route(topic)
     return sorted({*route.read_queues, *route.write_queues})
 
 

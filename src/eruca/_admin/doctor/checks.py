@@ -74,7 +74,9 @@ def check_problems(picture: Picture) -> Iterator[Finding]:
                 advice="Look again with an account that may see the cluster.",
             )
     # Without a name server, a broker or a master nothing can be found, and each is reported by a check of its own.
-    if picture.nameservers and not (picture.health and any(row.answers for row in picture.nameservers)):
+    if picture.nameservers and not any(row.answers for row in picture.nameservers):
+        return
+    if picture.nameservers and not picture.health and not any(row.brokers for row in picture.nameservers):
         return
     if picture.members and not any(row.answers and row.broker_id == MASTER_ID for row in picture.health):
         return

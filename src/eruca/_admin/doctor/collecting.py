@@ -216,8 +216,6 @@ class Collecting:
                 return await work
         except TimeoutError:
             self._left_out.append(f"{part}: took more than {self._limits.patience:g} s")
-        except NoRoute:
-            pass  # the checks of name servers and brokers report that there is none
         except ErucaError as error:
             self._problems.append(Problem(where=part, error=str(error)))
         return None
