@@ -304,8 +304,8 @@ class DeadLetters:
     async def list(self, *, limit: int = LIMIT) -> Listed[GroupLetters]:
         """Return every group that has dead letters, and how many each has."""
         connection = self._connection
+        brokers = Answering(await find_targets(connection))
         topics = [topic for topic in await connection.list_topics() if topic.startswith(DLQ_PREFIX)]
-        brokers = Answering(await find_targets(connection) if topics else [])
 
         async def ask(topic: str) -> GroupLetters:
             ends, problems = await list_queue_ends(connection, topic, brokers.rows)

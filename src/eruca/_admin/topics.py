@@ -21,7 +21,15 @@ from eruca._admin.settings import (
     read_topic_configs,
     show_permission,
 )
-from eruca._admin.targets import ASKED_AT_ONCE, Answering, BrokerRow, ask_each, find_targets, gather_bounded
+from eruca._admin.targets import (
+    ASKED_AT_ONCE,
+    Answering,
+    BrokerRow,
+    ask_each,
+    explain_no_broker,
+    find_targets,
+    gather_bounded,
+)
 from eruca._admin.topicchanges import delete_topic, put_topic, read_settings
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, is_system_topic
 from eruca.errors import ConfigError, ErucaError, NoRoute
@@ -118,8 +126,11 @@ class Topics:
         `after`: only names after this one, for the next page.
         """
         wanted = _read_kind(kind)
+        # Without brokers, an empty list would look like a cluster without topics.
+        own = await _list_own_names(self._connection)
+        if not own:
+            raise explain_no_broker()
         names = await self._connection.list_topics(cluster)
-        own = await _list_own_names(self._connection) if wanted is not TopicKind.RETRY else frozenset()
         rows = [TopicName(name=name, kind=find_kind(name, own)) for name in names if name > after]
         found = [row for row in rows if row.name.startswith(prefix) and wanted in (None, row.kind)]
         return cut_list(found, limit)

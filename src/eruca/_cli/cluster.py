@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from eruca._admin.members import JAVA
+from eruca._admin.targets import explain_no_broker
 from eruca._cli.administer import operate
 from eruca._cli.changing import add_dry_run_option
 from eruca._cli.clusterforget import forget
@@ -193,9 +194,11 @@ def _list_missing_masters(members: Sequence[Member]) -> Iterator[str]:
 
 
 def _require_some(members: Sequence[Member], name: str | None) -> None:
-    if not members:
-        what = f"no broker is named {name}" if name else "no broker is registered"
-        raise NoRoute(what, hint="eruca cluster list shows all; -n sets the name servers to ask")
+    if members:
+        return
+    if name is None:
+        raise explain_no_broker()
+    raise NoRoute(f"no broker is named {name}", hint="eruca cluster list shows all; -n sets the name servers to ask")
 
 
 @cluster.command()
