@@ -141,6 +141,8 @@ def test_one_message_is_shown(messages: Commands) -> None:
     by_id = messages.document("message", "show", row["message_id"], "-t", "orders")
     assert by_id == messages.document("message", "show", row["offset_id"]) == row
     assert base64.b64decode(row["body_base64"]) == b"other"
+    without_topic = messages.run("message", "show", row["message_id"], code=1).stderr
+    assert "(a producer's id? add --topic TOPIC)" in without_topic
     shown = messages.run("message", "show", row["offset_id"]).stdout
     assert "other" in shown and "order-8" in shown and "UNIQ_KEY" in shown
 
