@@ -41,6 +41,8 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
     # The part and the method of `Admin`.
     method: str
     arguments: dict[str, Any]
+    # What it does not bring back: `without its messages`. Empty if it restores everything.
+    lacks: str = ""
 
 
 class Change(msgspec.Struct, Generic[Facts], frozen=True, kw_only=True):

@@ -161,7 +161,8 @@ async def delete_topic(
     undo = []
     for was in dict.fromkeys(change.before for change in changes if change.where in gone and change.before is not None):
         names = [change.where for change in changes if change.where in gone and change.before == was]
-        undo.append(Undo(method="topics.create", arguments={"topic": topic, **_name_settings(was), "brokers": names}))
+        arguments = {"topic": topic, **_name_settings(was), "brokers": names}
+        undo.append(Undo(method="topics.create", arguments=arguments, lacks="without its messages"))
     return Changed(name=topic, changes=changes + fail_silent(problems), undo=undo)
 
 

@@ -51,9 +51,14 @@ class Changing:
         undo = [] if self.dry_run else write_undo(result.undo)
         print_document(to_plain(result) | {"undo": undo}, self._output, lambda: draw_changes(result, label))
         if self._output == "table":
-            for command in undo:
-                click.echo(f"undo: {command}")
+            for heading, commands in self._list_undo(result):
+                for command in commands:
+                    click.echo(f"{heading}: {command}")
         end_with(list_outcomes(result))
+
+    def _list_undo(self, result: Changed[Any] | Moved) -> Iterable[tuple[str, list[str]]]:
+        for call in [] if self.dry_run else result.undo:
+            yield f"undo, {call.lacks}" if call.lacks else "undo", write_undo([call])
 
 
 def add_change_options(*, asks: bool = False) -> Callable[[Function], Function]:

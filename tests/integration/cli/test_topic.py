@@ -75,6 +75,12 @@ def test_settings_are_changed_and_that_is_undone(cli: Commands, arguments: list[
     cli.check_change(lambda: read_settings(cli, "orders"), "topic", *arguments)
 
 
+def test_the_undo_of_a_deletion_says_that_the_messages_do_not_come_back(cli: Commands) -> None:
+    cli.run("topic", "create", "short-lived")
+    shown = cli.run("topic", "delete", "short-lived", "--yes").stdout
+    assert "undo, without its messages: eruca topic create short-lived" in shown
+
+
 def test_a_table_says_what_changed_and_how_to_undo_it(cli: Commands) -> None:
     cli.run("topic", "create", "paper")
     result = cli.run("topic", "update", "paper", "--queues", "9")
