@@ -250,9 +250,11 @@ class Brokers:
         rows = await find_targets(connection, one_or_all(broker), cluster, slaves=broker is None)
 
         async def clean(row: BrokerRow) -> Change[str]:
-            if not dry_run:
-                await connection.ask(row.address, code, timeout_ms=_CLEAN_MS)
-            return Change(where=row.where, before=None, after=None, outcome="planned" if dry_run else "done")
+            if dry_run:
+                plan = await _plan_cleaning(connection, code, row)
+                return Change(where=row.where, before=None, after=None, outcome="planned", reason=plan)
+            await connection.ask(row.address, code, timeout_ms=_CLEAN_MS)
+            return Change(where=row.where, before=None, after=None, outcome="done")
 
         return Changed(name=code.name.lower(), changes=await change_each(rows, clean, {}))
 
@@ -276,6 +278,20 @@ async def _read_config(connection: Connection, row: BrokerRow) -> ServerConfig:
     if isinstance(header, BrokerConfigAnswerHeader):
         version = decode_json(DataVersion, header.version.encode()).counter
     return ServerConfig(where=row.where, address=row.address, options=options or {}, version=version)
+
+
+async def _plan_cleaning(connection: Connection, code: RequestCode, row: BrokerRow) -> str:
+    """Return what a broker would delete. It does not name its files, but the rule and the facts behind it."""
+    if code == RequestCode.CLEAN_UNUSED_TOPIC:
+        topics = await read_topic_configs(connection, row.address)
+        return f"deletes the queue files of topics that are not among its {len(topics):,} topics"
+    runtime = describe_runtime(row, await read_table(connection, row.address))
+    if code == RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE:
+        where = "unknown" if runtime.log_begin is None else f"{runtime.log_begin:,}"
+        return f"deletes files of queues that end before the log begins, at position {where}"
+    hours = (await _read_config(connection, row)).options.get("fileReservedTime", "unknown")
+    oldest = "unknown" if runtime.earliest_at is None else runtime.earliest_at.isoformat(timespec="seconds")
+    return f"deletes segments that were last written to more than {hours} hours ago; its first message is of {oldest}"
 
 
 async def _count_writable(connection: Connection, server: str, broker: str, topics: Sequence[str]) -> tuple[int, int]:

@@ -52,7 +52,8 @@ class Change(msgspec.Struct, Generic[Facts], frozen=True, kw_only=True):
     where: str
     before: Facts | None
     after: Facts | None
-    # `done`, `unchanged` (it was like that before), `planned` (with dry_run) or `failed` (see `reason`).
+    # `done`, `unchanged` (it was like that before), `planned` (with dry_run) or `failed`. `reason` says why it failed,
+    # or what it would do if there are no facts to compare.
     outcome: str
     reason: str = ""
 

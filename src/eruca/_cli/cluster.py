@@ -359,7 +359,7 @@ def _show_change(report: Promotion, output: str) -> None:
         ("master before", report.before or "not known"),
         ("master", report.master or "nobody"),
         ("epoch", str(report.epoch)),
-        ("done", "yes" if report.done else "no, this was a dry run"),
+        ("done", _say_done(report)),
         *[("would be refused" if not report.done else "forced although", reason) for reason in report.objections],
     ]
     undo = _write_undo(report)
@@ -367,6 +367,12 @@ def _show_change(report: Promotion, output: str) -> None:
     if output == "table":
         for command in undo:
             click.echo(f"undo: {command}")
+
+
+def _say_done(report: Promotion) -> str:
+    if report.unchanged:
+        return "nothing to do: it is the master already"
+    return "yes" if report.done else "no, this was a dry run"
 
 
 def _write_undo(report: Promotion) -> list[str]:

@@ -92,6 +92,7 @@ def test_files_are_cleaned_only_with_yes(cli: Commands, what: str) -> None:
     assert "pass --yes" in cli.run("broker", "clean", what, code=1).stderr
     (planned,) = cli.document("broker", "clean", what, "--dry-run")["changes"]
     assert (planned["where"], planned["outcome"]) == ("embedded", "planned")
+    assert planned["reason"].startswith("deletes ") and "unknown" not in planned["reason"]
     (done,) = cli.document("broker", "clean", what, "--broker", "embedded", "--yes")["changes"]
     assert done["outcome"] == "done"
 
