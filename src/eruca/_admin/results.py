@@ -65,6 +65,8 @@ class Changed(msgspec.Struct, Generic[Facts], frozen=True, kw_only=True):
     name: str
     changes: list[Change[Facts]]
     undo: list[Undo] = []
+    # What becomes of messages because of it: `broker-a: 7 messages in queues 1 to 3 are out of reach of consumers`.
+    warnings: list[str] = []
 
     @property
     def failed(self) -> bool:

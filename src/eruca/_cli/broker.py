@@ -264,7 +264,7 @@ def get_(view: Viewing, keys: tuple[str, ...], broker: str | None, cluster: str 
 @config.command("set")
 @add_settings_argument
 @add_one_place_options
-@add_change_options()
+@add_change_options(asks=True)
 def set_(change: Changing, options: dict[str, str], broker: str | None, cluster: str | None) -> None:
     """Change options while brokers run: of one, of those of a cluster, or of all masters.
 
@@ -281,7 +281,7 @@ def set_(change: Changing, options: dict[str, str], broker: str | None, cluster:
         changed = await admin.brokers.set_config(options, broker=broker, cluster=cluster, dry_run=dry_run)
         return hide_changes(changed)
 
-    change.apply(work)
+    change.apply(work, losing="Change the configuration?")
 
 
 # --- permission and cleaning ------------------------------------------------------------------------------------------
