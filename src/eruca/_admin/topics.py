@@ -11,7 +11,7 @@ import msgspec
 from eruca._admin.connection import Connection
 from eruca._admin.orders import list_orders, read_order
 from eruca._admin.progress import read_offset_names
-from eruca._admin.queueends import QueueEnds, add_first_times, list_queue_ends
+from eruca._admin.queueends import QueueEnds, add_first_times, list_queue_ends, list_unreachable
 from eruca._admin.rates import Rate, read_rates
 from eruca._admin.results import LIMIT, Changed, Listed, Problem, cut_list
 from eruca._admin.settings import (
@@ -184,6 +184,17 @@ class Topics:
         answers = await gather_bounded(topics, ask)
         rows = [row for answer in answers if not isinstance(answer, ErucaError) for row in answer]
         return cut_list(rows, limit, brokers.problems)
+
+    async def unreachable(self, *, limit: int = LIMIT) -> Listed[QueueEnds]:
+        """Return the queues with unread messages that consumers cannot get: their numbers are beyond the read queues.
+
+        They are those that producers write to, and those that any group has an offset in; they begin at the first
+        message that one of these groups has not consumed.
+        """
+        connection = self._connection
+        rows = await find_targets(connection)
+        found, problems = await ask_each(rows, lambda row: list_unreachable(connection, row))
+        return cut_list([queue for _, queues in found for queue in queues], limit, problems)
 
     async def groups(self, topic: str, *, limit: int = LIMIT) -> Listed[str]:
         """Return the groups that are subscribed to a topic now or have offsets in it."""

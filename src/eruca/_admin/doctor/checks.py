@@ -37,6 +37,7 @@ CHECKS: dict[Check, tuple[str, ...]] = {
     groups.check_uneven_members: ("members-uneven",),
     contents.check_dead_letters: ("dead-letters-growing", "dead-letters"),
     contents.check_halves: ("halves-in-doubt", "transactions-given-up"),
+    contents.check_unreachable: ("messages-out-of-reach",),
     contents.check_topic_permissions: ("topic-not-writable", "topic-not-readable"),
     groups.check_versions: ("client-old",),
 }
