@@ -182,5 +182,5 @@ def check_topic_permissions(picture: Picture, rules: Rules) -> Iterator[Finding]
             where=f"topic {topic}",
             evidence={"brokers": len(brokers)},
             advice="If this is not on purpose, allow both again.",
-            command=write_command("topic", "update", topic, "--permission", "RW"),
+            command=write_command("topic", "permission", topic, "RW"),
         )
