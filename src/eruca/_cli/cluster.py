@@ -21,6 +21,7 @@ from eruca._cli.saying import say
 from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list
 from eruca._ground.commandlines import write_command
+from eruca._ground.printable import format_duration
 from eruca._wire.names import MASTER, MASTER_ID, SLAVE
 from eruca.admin import Admin, DivergedRow, Lag, Member, Promotion
 from eruca.errors import NoRoute
@@ -230,7 +231,7 @@ def lag(view: Viewing, name: str | None) -> None:
 def _draw_lag(row: Lag) -> Sequence[str]:
     link = ("fenced" if row.fenced else "as Java") if row.connected else "not connected"
     synced = {True: "yes", False: "no", None: "-"}[row.in_sync]
-    late = "-" if row.lag_seconds is None else f"{row.lag_seconds:.1f} s"
+    late = "-" if row.lag_seconds is None else format_duration(row.lag_seconds)
     behind = ("-" if row.lag_bytes < 0 else format_bytes(row.lag_bytes), late)
     number = str(row.broker_id) if row.broker_id >= 0 else "-"
     return (row.broker, row.address, number, row.master or "-", link, str(row.position), *behind, synced)

@@ -83,7 +83,7 @@ def test_a_member_owns_its_queues_and_is_stuck_on_a_message(cli: Commands) -> No
         assert {queue["owner"] for queue in found["queues"]} == {member["client_id"]}
         assert (found["kind"], found["model"], found["lag"]) == ("push", "clustering", 6)
         shown = cli.run("group", "show", "holders").stdout
-        assert member["client_id"] in shown and "next of" in shown
+        assert member["client_id"] in shown and "next message of" in shown
         assert [row["client_id"] for row in cli.rows("group", "members", "holders")] == [member["client_id"]]
         running = cli.document("client", "show", "holders", member["client_id"])
         assert {held["queue"] for held in running["queues"]} == {0, 1}
