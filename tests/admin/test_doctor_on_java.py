@@ -45,6 +45,7 @@ async def test_a_fault_is_found(name: str, java: JavaCluster) -> None:
         assert finding.evidence and finding.what and finding.advice
 
 
+@pytest.mark.needs("java")
 @pytest.mark.whole
 async def test_name_servers_that_disagree_are_found(java: JavaCluster, tmp_path: Path) -> None:
     """The second one knows no broker, and yet everything else is looked at."""
@@ -55,6 +56,7 @@ async def test_name_servers_that_disagree_are_found(java: JavaCluster, tmp_path:
             assert found.looked_at["brokers"] == 1 and "not-examined" not in {each.id for each in found.findings}
 
 
+@pytest.mark.needs("java")
 @pytest.mark.whole
 async def test_a_lost_master_is_found(tmp_path: Path) -> None:
     peer = prepare_peer()

@@ -32,7 +32,9 @@ PROCESS_MEMORY_MAX = 128 * 1024 * 1024
 ANSWERS = 3
 
 
-@pytest.fixture(scope="module", params=["eruca", pytest.param("java", marks=pytest.mark.whole)])
+@pytest.fixture(
+    scope="module", params=["eruca", pytest.param("java", marks=[pytest.mark.whole, pytest.mark.needs("java")])]
+)
 def crowded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ErucaCluster | JavaCluster]:

@@ -122,7 +122,7 @@ def test_settings_of_a_group_are_changed_and_that_is_undone(cli: Commands) -> No
     cli.check_change(lambda: read_settings(cli, "settled"), "group", "update", "settled", "--retries", "5")
     cli.check_change(lambda: read_settings(cli, "settled"), "group", "update", "settled", "--no-consume")
     assert "nothing to change" in cli.run("group", "update", "settled", code=2).stderr
-    cli.run("group", "update", "settled", "--no-consume")
+    cli.run("group", "update", "settled", "--no-consume", "--yes")
     assert "eruca group update settled --consume" in cli.run("group", "show", "settled", code=3).stderr
     assert "eruca group" in cli.run("group", "update", "nobody", "--retries", "5", code=1).stderr
 
