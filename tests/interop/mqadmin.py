@@ -262,10 +262,10 @@ def _is_idle_retry(item: Any) -> bool:
 # --- comparing ----------------------------------------------------------------------------------------------------
 
 
-def find_differences(sides: Sequence[Side], name: str, asks: Sequence[Ask]) -> str:
+def find_differences(sides: Sequence[Side], asks: Sequence[Ask], name: str = "") -> str:
     """Ask both tools on both systems one thing after the other; returns what differs as text.
 
-    Java's tool on Java is what all others are compared with.
+    Java's tool on Java is what all others are compared with. With the name of a command, what was compared is noted.
     """
     answers = {(tool, side.kind): [side.answer(ask, tool) for ask in asks] for tool in TOOLS for side in sides}
     found = []
@@ -277,7 +277,8 @@ def find_differences(sides: Sequence[Side], name: str, asks: Sequence[Ask]) -> s
         assert said != ask.silent, f"{ask.line} says {wanted}"
         for who, rows in answers.items():
             found += [f"{ask.line}: {' on '.join(who)}: {text}" for text in _compare(ask, who, rows[index], wanted)]
-    note_figures(describe_row(name, asks, answers[JAVA, "java"]))
+    if name:
+        note_figures(describe_row(name, asks, answers[JAVA, "java"]))
     return "\n".join(found)
 
 

@@ -27,7 +27,7 @@ class FakeSide:
 def compare(answer: Answer, *, tool: str = OURS, kind: str = "eruca", refused: str = "") -> str:
     """What differs if one tool on one system answers something else than the others."""
     sides = [FakeSide(each, **({tool: answer} if each == kind else {})) for each in ("eruca", "java")]
-    return find_differences(cast("list[Side]", sides), "topicStatus", [Ask("topicStatus -t orders", refused=refused)])
+    return find_differences(cast("list[Side]", sides), [Ask("topicStatus -t orders", refused=refused)])
 
 
 def test_texts_are_cut_into_fields() -> None:

@@ -78,7 +78,7 @@ async def find_target(connection: Connection, broker: str) -> BrokerRow:
 def explain_no_broker() -> NetError:
     """Return the error for a cluster without brokers."""
     return NetError(
-        "no broker is registered", hint="eruca broker starts one; -n sets the name servers to ask, -n 10.0.0.1:9876"
+        "no broker is registered", hint="`eruca broker` starts one; -n sets the name servers to ask, -n 10.0.0.1:9876"
     )
 
 
@@ -94,7 +94,7 @@ def _find_named(rows: Iterable[BrokerRow], name: str) -> BrokerRow:
 
 def _name_some(what: str, names: Iterable[str]) -> str:
     shown = sorted(names)[:5]
-    return f"there are {what} named {', '.join(shown)}" if shown else "eruca broker starts one"
+    return f"there are {what} named {', '.join(shown)}" if shown else "`eruca broker` starts one"
 
 
 def one_or_all(name: str | None) -> list[str] | None:

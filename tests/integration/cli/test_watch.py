@@ -140,7 +140,7 @@ def test_top_without_brokers_reports_that(tmp_path: Path) -> None:
 def test_lists_without_brokers_are_errors_with_one_text(serverless: Commands, words: str) -> None:
     result = serverless.run(*words.split(), code=1)
     assert result.stdout == "" and "no broker is registered" in result.stderr
-    assert "eruca broker starts one" in result.stderr and f"eruca {words} shows" not in result.stderr
+    assert "`eruca broker` starts one" in result.stderr and f"eruca {words} shows" not in result.stderr
 
 
 # --- completion -------------------------------------------------------------------------------------------------------
