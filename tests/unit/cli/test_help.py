@@ -56,5 +56,5 @@ def test_the_options_of_a_command_come_before_those_that_lead_to_the_cluster(wor
 def test_the_help_of_up_has_the_defaults_of_up() -> None:
     words = " ".join(CliRunner().invoke(main, ["up", "--help"]).stdout.split())
     assert "logLevel: log events of this level and worse ones [default: WARNING]" in words
-    words = " ".join(CliRunner().invoke(main, ["broker", "--help"]).stdout.split())
+    words = " ".join(CliRunner().invoke(main, ["broker", "start", "--help"]).stdout.split())
     assert "logLevel: log events of this level and worse ones [default: INFO]" in words
