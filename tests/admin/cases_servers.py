@@ -99,6 +99,8 @@ async def case_write_permission(stage: Stage) -> None:
         added = await brokers.add_write_permission(BROKER)
     assert added.changes[0].after is not None and added.changes[0].after > 0
     assert await read_permission() == "RW"
+    again = await brokers.add_write_permission(BROKER)
+    assert (outcomes(again), again.undo) == (["unchanged"], [])
 
 
 @covers("brokers.clean_expired_queues", "brokers.clean_unused_topics", "brokers.delete_expired_log")

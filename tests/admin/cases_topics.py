@@ -94,6 +94,7 @@ async def case_kinds_of_topics(stage: Stage) -> None:
     "topics.traffic",
     "topics.settings",
     "topics.unused",
+    "topics.unreachable",
 )
 async def case_what_a_topic_has(stage: Stage) -> None:
     """Its queues, their ends and times, its groups, its traffic."""
@@ -127,6 +128,9 @@ async def case_what_a_topic_has(stage: Stage) -> None:
     assert [(rate.broker, rate.key) for rate in traffic.stored] == [(BROKER, topic)] and traffic.problems == []
     unused = {row.name for row in (await topics.unused()).items}
     assert empty in unused and topic not in unused
+    changed = await topics.update(topic, read_queues=1)
+    lost = [(each.queue, each.count) for each in (await topics.unreachable()).items if each.topic == topic]
+    assert lost == [(1, shown.queues[1].count)] and f"{lost[0][1]} message" in changed.warnings[0]
 
 
 @covers("topics.create", "topics.delete", "nameservers.order_get", "nameservers.order_put", "nameservers.order_delete")

@@ -17,6 +17,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from eruca._cli.main import main
+from eruca._ground.printable import say_count
+from tests.figures import note_figures
 from tests.interop.brokers import BROKER_NAME, Cluster
 from tests.interop.javapeer import JavaProgram
 from tests.patience import PATIENCE_S
@@ -260,10 +262,10 @@ def _is_idle_retry(item: Any) -> bool:
 # --- comparing ----------------------------------------------------------------------------------------------------
 
 
-def find_differences(sides: Sequence[Side], asks: Sequence[Ask]) -> str:
+def find_differences(sides: Sequence[Side], asks: Sequence[Ask], name: str = "") -> str:
     """Ask both tools on both systems one thing after the other; returns what differs as text.
 
-    Java's tool on Java is what all others are compared with.
+    Java's tool on Java is what all others are compared with. With the name of a command, what was compared is noted.
     """
     answers = {(tool, side.kind): [side.answer(ask, tool) for ask in asks] for tool in TOOLS for side in sides}
     found = []
@@ -275,7 +277,24 @@ def find_differences(sides: Sequence[Side], asks: Sequence[Ask]) -> str:
         assert said != ask.silent, f"{ask.line} says {wanted}"
         for who, rows in answers.items():
             found += [f"{ask.line}: {' on '.join(who)}: {text}" for text in _compare(ask, who, rows[index], wanted)]
+    if name:
+        note_figures(describe_row(name, asks, answers[JAVA, "java"]))
     return "\n".join(found)
+
+
+def describe_row(name: str, asks: Sequence[Ask], wanted: Sequence[Answer]) -> str:
+    """Return the row of a command in the table of this run: what was compared, and what is excused for which reason."""
+    compared = [(ask, answer) for ask, answer in zip(asks, wanted, strict=True) if not ask.setup]
+    lines = sum(len(answer.fields) for _, answer in compared)
+    excused = {f"{each}: {reason}": None for ask, _ in compared for each, reason in ask.differs.items()}
+    for ask, _ in compared:
+        excused |= {f"values, {ask.names_only}": None} if ask.names_only else {}
+        excused |= {f"refused, {ask.refused}": None} if ask.refused else {}
+        excused |= {f"words of a failure, {ask.own_words}": None} if ask.own_words else {}
+        excused |= {"nothing found is an error of ours": None} if ask.silent else {}
+        excused |= {"more fields on Eruca": None} if ask.more else {}
+    count = f"{say_count(len(compared), 'command line')}, {say_count(lines, 'line')} of the answer"
+    return f"mqadmin {name:<28} {count}; excused: {'; '.join(excused) or 'nothing'}"
 
 
 def _compare(ask: Ask, who: tuple[str, str], answer: Answer, wanted: Answer) -> list[str]:

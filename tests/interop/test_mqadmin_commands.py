@@ -69,21 +69,21 @@ def _leave_files_here(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
 
 @pytest.mark.parametrize("name", [name for name in CASES if name in SLICE])
 def test_command(sides: Sides, name: str) -> None:
-    differences = find_differences(sides, CASES[name])
+    differences = find_differences(sides, CASES[name], name)
     assert not differences, differences
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", [name for name in CASES if name not in SLICE])
 def test_other_command(sides: Sides, name: str) -> None:
-    differences = find_differences(sides, CASES[name])
+    differences = find_differences(sides, CASES[name], name)
     assert not differences, differences
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", ACCOUNT_CASES)
 def test_account_command(guarded: Sides, name: str) -> None:
-    differences = find_differences(guarded, ACCOUNT_CASES[name])
+    differences = find_differences(guarded, ACCOUNT_CASES[name], name)
     assert not differences, differences
 
 
@@ -109,7 +109,7 @@ def run_both(side: Side, line: str) -> bool:
 def test_last_command(sides: Sides, name: str) -> None:
     for side in sides if name == "queryMsgTraceById" else ():
         side.build("trace")
-    differences = find_differences(sides, LAST_CASES[name])
+    differences = find_differences(sides, LAST_CASES[name], name)
     assert not differences, differences
 
 

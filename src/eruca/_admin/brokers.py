@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -23,17 +23,13 @@ from eruca._admin.targets import (
     change_each,
     find_target,
     find_targets,
+    gather_bounded,
     list_registered,
     one_or_all,
 )
-from eruca._wire.bodies import DataVersion, decode_json
+from eruca._wire.bodies import DataVersion, TopicRouteData, decode_json
 from eruca._wire.codes import RequestCode, ResponseCode
-from eruca._wire.headers import (
-    AddWritePermAnswerHeader,
-    BrokerConfigAnswerHeader,
-    BrokerNameHeader,
-    WipeWritePermAnswerHeader,
-)
+from eruca._wire.headers import BrokerConfigAnswerHeader, BrokerNameHeader, RouteHeader
 from eruca._wire.names import WRITE
 from eruca.errors import ConfigError, ErucaError, RequestRefused
 
@@ -210,24 +206,23 @@ class Brokers:
         connection = self._connection
         row = await find_target(connection, broker)
         is_wiped = code == RequestCode.WIPE_WRITE_PERM_OF_BROKER
-        topics = await read_topic_configs(connection, row.address)
-        count = sum(1 for config in topics.values() if config.perm & WRITE)
-        changes = []
+        topics = sorted(await read_topic_configs(connection, row.address))
+        changes: list[Change[int]] = []
         for server in await connection.list_nameservers():
-            change = Change(
-                where=server, before=count if is_wiped else 0, after=0 if is_wiped else count, outcome="planned"
-            )
-            if not dry_run:
-                try:
-                    header, _ = await connection.ask_nameserver(server, code, BrokerNameHeader(broker_name=row.broker))
-                    changed = _read_count(header)
-                    places = {"before": changed} if is_wiped else {"after": changed}
-                    change = msgspec.structs.replace(change, outcome="done", **places)
-                except ErucaError as error:
-                    change = msgspec.structs.replace(change, after=change.before, outcome="failed", reason=str(error))
-            changes.append(change)
+            try:
+                before, known = await _count_writable(connection, server, row.broker, topics)
+                after = 0 if is_wiped else known
+                outcome = name_outcome(before, after, dry_run=dry_run)
+                if outcome == "done":
+                    await connection.ask_nameserver(server, code, BrokerNameHeader(broker_name=row.broker))
+                changes.append(Change(where=server, before=before, after=after, outcome=outcome))
+            except ErucaError as error:
+                changes.append(Change(where=server, before=None, after=None, outcome="failed", reason=str(error)))
         method = "brokers.add_write_permission" if is_wiped else "brokers.wipe_write_permission"
-        undo = [Undo(method=method, arguments={"broker": row.broker})]
+        changed = [change for change in changes if change.outcome in ("done", "planned")]
+        # Permissions that were mixed cannot be restored: a name server changes all topics of a broker alike.
+        is_restorable = bool(changed) and (is_wiped or not any(change.before for change in changed))
+        undo = [Undo(method=method, arguments={"broker": row.broker})] if is_restorable else []
         return Changed(name=row.broker, changes=changes, undo=undo)
 
     async def clean_expired_queues(
@@ -255,9 +250,11 @@ class Brokers:
         rows = await find_targets(connection, one_or_all(broker), cluster, slaves=broker is None)
 
         async def clean(row: BrokerRow) -> Change[str]:
-            if not dry_run:
-                await connection.ask(row.address, code, timeout_ms=_CLEAN_MS)
-            return Change(where=row.where, before=None, after=None, outcome="planned" if dry_run else "done")
+            if dry_run:
+                plan = await _plan_cleaning(connection, code, row)
+                return Change(where=row.where, before=None, after=None, outcome="planned", reason=plan)
+            await connection.ask(row.address, code, timeout_ms=_CLEAN_MS)
+            return Change(where=row.where, before=None, after=None, outcome="done")
 
         return Changed(name=code.name.lower(), changes=await change_each(rows, clean, {}))
 
@@ -283,10 +280,41 @@ async def _read_config(connection: Connection, row: BrokerRow) -> ServerConfig:
     return ServerConfig(where=row.where, address=row.address, options=options or {}, version=version)
 
 
-def _read_count(header: object) -> int:
-    if isinstance(header, WipeWritePermAnswerHeader):
-        return header.wipe_topic_count
-    return header.add_topic_count if isinstance(header, AddWritePermAnswerHeader) else 0
+async def _plan_cleaning(connection: Connection, code: RequestCode, row: BrokerRow) -> str:
+    """Return what a broker would delete. It does not name its files, but the rule and the facts behind it."""
+    if code == RequestCode.CLEAN_UNUSED_TOPIC:
+        topics = await read_topic_configs(connection, row.address)
+        return f"deletes the queue files of topics that are not among its {len(topics):,} topics"
+    runtime = describe_runtime(row, await read_table(connection, row.address))
+    if code == RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE:
+        where = "unknown" if runtime.log_begin is None else f"{runtime.log_begin:,}"
+        return f"deletes files of queues that end before the log begins, at position {where}"
+    hours = (await _read_config(connection, row)).options.get("fileReservedTime", "unknown")
+    oldest = "unknown" if runtime.earliest_at is None else runtime.earliest_at.isoformat(timespec="seconds")
+    return f"deletes segments that were last written to more than {hours} hours ago; its first message is of {oldest}"
+
+
+async def _count_writable(connection: Connection, server: str, broker: str, topics: Sequence[str]) -> tuple[int, int]:
+    """Return how many topics of a broker a name server reports as writable, and how many it knows."""
+
+    async def read(topic: str) -> int | None:
+        try:
+            _, route = await connection.ask_nameserver(
+                server, RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic=topic, accept_standard_json_only=True)
+            )
+        except RequestRefused as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            raise
+        queues = route.queue_datas if isinstance(route, TopicRouteData) else []
+        return next((each.perm for each in queues if each.broker_name == broker), None)
+
+    answers = await gather_bounded(topics, read)
+    for answer in answers:
+        if isinstance(answer, ErucaError):
+            raise answer
+    known = [answer for answer in answers if isinstance(answer, int)]
+    return sum(1 for permission in known if permission & WRITE), len(known)
 
 
 async def _look_at(connection: Connection, row: BrokerRow) -> Health:

@@ -11,16 +11,16 @@ from eruca._client.message import Message
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.queuereading import QueueReader
 from eruca._client.session.calls import Calls, explain_refusal
-from eruca._client.session.cluster import ask_cluster, describe_clusters
+from eruca._client.session.cluster import describe_clusters, list_topics
 from eruca._client.session.route import Route
 from eruca._client.session.routes import Routes
 from eruca._client.session.session import Session
 from eruca._ground.durations import to_ms
-from eruca._wire.bodies import ClusterInfo, MessageQueue, QueueEntries, TopicList
+from eruca._wire.bodies import ClusterInfo, MessageQueue, QueueEntries
 from eruca._wire.catalog import build_request, decode_answer
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.ext import Header
-from eruca._wire.headers import ClusterHeader, EmptyHeader, QueryConsumeQueueHeader
+from eruca._wire.headers import EmptyHeader, QueryConsumeQueueHeader
 from eruca._wire.names import MASTER_ID, TOOLS_CONSUMER_GROUP, TOOLS_PRODUCER_GROUP
 from eruca._wire.record import Record
 from eruca.errors import ClientClosed, ConnectFailed, NetError, NoRoute
@@ -96,7 +96,7 @@ class Connection:
     # -- the cluster -------------------------------------------------------------------------------------------------
 
     async def describe_clusters(self) -> ClusterInfo:
-        """Return all brokers with the addresses of their members, and the cluster of each."""
+        """Return all brokers that any name server knows, with the addresses of their members and their clusters."""
         return await describe_clusters(self.routes)
 
     async def list_masters(self) -> dict[str, str]:
@@ -112,17 +112,22 @@ class Connection:
         return dict((await self.describe_clusters()).cluster_addr_table)
 
     async def list_topics(self, cluster: str | None = None) -> list[str]:
-        """Return the names of all topics, or of those of a cluster."""
-        if cluster is None:
-            body = await ask_cluster(self.routes, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        else:
-            body = await ask_cluster(self.routes, RequestCode.GET_TOPICS_BY_CLUSTER, ClusterHeader(cluster=cluster))
-        return sorted(body.topic_list) if isinstance(body, TopicList) else []
+        """Return the names of all topics that any name server knows, or of those of a cluster."""
+        return await list_topics(self.routes, cluster)
+
+    async def get_route(self, topic: str) -> Route:
+        """Return the route of a topic, fetched now unless it is known. Raises NoRoute."""
+        known = self.routes.peek(topic)
+        return await self.require_route(topic) if known is None or known.is_template else known
+
+    async def require_route(self, topic: str) -> Route:
+        """Return the route of a topic, from all name servers. Raises NoRoute if none of them knows it."""
+        return await self.routes.refresh_everywhere(topic)
 
     async def find_route(self, topic: str) -> Route | None:
         """Return the route of a topic; None if there is no such topic."""
         try:
-            return await self.routes.refresh(topic)
+            return await self.require_route(topic)
         except NoRoute:
             return None
 

@@ -238,7 +238,7 @@ async def _send(connection: Connection, sender: Sender, letter: Message, target:
     if not target:
         raise MessageIllegal("its properties do not contain the topic it came from", hint="pass one: --to-topic TOPIC")
     # Not with the template's route: sending must not create a topic that was deleted.
-    queues = (await connection.routes.get(target)).write_queues
+    queues = (await connection.get_route(target)).write_queues
     if not queues:
         raise NoRoute(f"topic {target} has no queue that may be written to")
     parcel = make_parcel(letter, target)
@@ -249,7 +249,7 @@ async def _send(connection: Connection, sender: Sender, letter: Message, target:
         except (NetError, RequestRefused) as error:
             if attempt == _TRIES - 1 or not error.retryable:
                 raise
-            await connection.routes.refresh(target)
+            await connection.require_route(target)
     raise AssertionError("the last try returns or raises")
 
 
@@ -304,8 +304,8 @@ class DeadLetters:
     async def list(self, *, limit: int = LIMIT) -> Listed[GroupLetters]:
         """Return every group that has dead letters, and how many each has."""
         connection = self._connection
+        brokers = Answering(await find_targets(connection))
         topics = [topic for topic in await connection.list_topics() if topic.startswith(DLQ_PREFIX)]
-        brokers = Answering(await find_targets(connection) if topics else [])
 
         async def ask(topic: str) -> GroupLetters:
             ends, problems = await list_queue_ends(connection, topic, brokers.rows)

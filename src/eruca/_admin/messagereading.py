@@ -66,7 +66,7 @@ class Place:
 
 async def list_queues(connection: Connection, place: Place) -> list[MessageQueue]:
     """Return the queues that are read. Raises NoRoute if there is none."""
-    route = await connection.routes.refresh(place.topic)
+    route = await connection.require_route(place.topic)
     # Old brokers create some topics without permission to read.
     queues = [
         queue

@@ -135,7 +135,7 @@ class Messages:
         The index has hashes of topic and key, so Java's brokers return other messages too, even of other topics.
         """
         connection = self._connection
-        route = await connection.routes.refresh(header.topic)
+        route = await connection.require_route(header.topic)
         rows = [
             BrokerRow(cluster="", broker=name, broker_id=number, address=by_id[number])
             for name, by_id in route.brokers.items()
@@ -292,7 +292,7 @@ class Messages:
             raise MessageIllegal("shard and queue are mutually exclusive", hint="pass one of them")
         describe_delay(delay, None, timer)  # raises now, with dry_run too
         connection = self._connection
-        route = await (connection.find_route(topic) if auto_create else connection.routes.refresh(topic))
+        route = await (connection.find_route(topic) if auto_create else connection.require_route(topic))
         place = None
         if broker is not None or queue is not None:
             place = MessageQueue(broker or "", queue or 0, topic)

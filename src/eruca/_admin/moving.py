@@ -92,7 +92,7 @@ def is_same_move(before: Moved, now: Moved, *, to_end: bool = False) -> bool:
     if len(before.moves) != len(now.moves):
         return False
     for old, new in zip(before.moves, now.moves, strict=True):
-        places = [(move.topic, move.broker, move.queue, move.outcome, move.reason) for move in (old, new)]
+        places = [(move.topic, move.broker, move.queue, move.outcome == "failed", move.reason) for move in (old, new)]
         has_same_target = old.after == new.after or (to_end and (new.after or 0) >= (old.after or 0))
         if places[0] != places[1] or not has_same_target or _is_back(old.before, new.before):
             return False
@@ -121,7 +121,7 @@ async def read_before(
 
 async def find_queues(connection: Connection, topic: str) -> list[MessageQueue]:
     """Return all queues of a topic. Raises NoRoute."""
-    route = await connection.routes.refresh(topic)
+    route = await connection.require_route(topic)
     return sorted({*route.read_queues, *route.write_queues})
 
 
@@ -196,6 +196,8 @@ async def write_queues(
         was = before[queue]
         try:
             wanted = await find(address, queue, was)
+            if was == wanted:
+                return describe_move(queue, was, wanted, "unchanged")
             if dry_run:
                 return describe_move(queue, was, wanted, "planned")
             await connection.calls.write_offset(address, group, queue, wanted, wait=True)

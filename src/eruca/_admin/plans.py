@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+import msgspec
+
+from eruca._admin.results import Changed
 from eruca.errors import ConfigError, ErucaError
 
 #: How long a plan can be applied.
@@ -64,7 +67,7 @@ class Plans:
         target: str,
         command: str,
         deed: Deed,
-        is_same: Comparison = lambda before, now: before == now,
+        is_same: Comparison = lambda before, now: _drop_warnings(before) == _drop_warnings(now),
     ) -> Plan:
         """Try a change without carrying it out, and keep it as a plan. Raises what the dry run raises."""
         preview = await deed(True)
@@ -123,3 +126,8 @@ class Plans:
         while len(self._gone) >= PLANS_MAX:
             del self._gone[next(iter(self._gone))]
         self._gone[name] = why
+
+
+def _drop_warnings(result: Any) -> Any:
+    """Return a change without its warnings: they count messages, whose number changes all the time."""
+    return msgspec.structs.replace(result, warnings=[]) if isinstance(result, Changed) else result

@@ -18,6 +18,8 @@ from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import ConsumeStatsHeader, EmptyHeader
 from eruca.errors import RequestRefused
 
+_OFFSET_ENTRIES = re.compile(rb'"([^"@{}]+)@[^"@{}]+"\s*:\s*\{([^{}]*)\}')
+_QUEUE_OFFSETS = re.compile(rb'(\d{1,9})"?\s*:\s*(-?\d{1,19})')
 _OFFSET_NAMES = re.compile(rb'"([^"@{}]+)@([^"@{}]+)"\s*:\s*\{')
 
 
@@ -104,6 +106,19 @@ async def read_offset_names(connection: Connection, address: str) -> set[tuple[s
     if answer.code != ResponseCode.SUCCESS:
         raise explain_refusal(answer, f"broker {address}")
     return {(topic.decode(), group.decode()) for topic, group in _OFFSET_NAMES.findall(answer.body)}
+
+
+async def read_lowest(connection: Connection, address: str) -> dict[str, dict[int, int]]:
+    """Return, by topic and queue, the lowest offset of any group that has one there at a broker."""
+    answer = await connection.calls.call(address, build_request(RequestCode.GET_ALL_CONSUMER_OFFSET, EmptyHeader()))
+    if answer.code != ResponseCode.SUCCESS:
+        raise explain_refusal(answer, f"broker {address}")
+    found: dict[str, dict[int, int]] = {}
+    for name, entries in _OFFSET_ENTRIES.findall(answer.body):
+        queues = found.setdefault(name.decode(), {})
+        for number, offset in _QUEUE_OFFSETS.findall(entries):
+            queues[int(number)] = min(int(offset), queues.get(int(number), int(offset)))
+    return found
 
 
 async def read_committed(connection: Connection, address: str, group: str) -> dict[MessageQueue, int]:

@@ -8,12 +8,17 @@ from datetime import datetime
 import msgspec
 
 from eruca._admin.connection import Connection
+from eruca._admin.progress import read_lowest
 from eruca._admin.results import Problem, read_time
+from eruca._admin.settings import read_topic_configs
 from eruca._admin.targets import BrokerRow, ask_each, gather_bounded
-from eruca._wire.bodies import TopicStatsTable
+from eruca._wire.bodies import MessageQueue, TopicStatsTable
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import QueueHeader, TimestampAnswerHeader, TopicHeader
 from eruca.errors import ErucaError, RequestRefused
+
+# How many queues beyond the read queues are looked at on one broker.
+_UNREACHABLE_MAX = 2000
 
 
 class QueueEnds(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,3 +86,27 @@ async def add_first_times(
 
     answers = await gather_bounded(queues, ask)
     return [row if isinstance(answer, ErucaError) else answer for row, answer in zip(queues, answers, strict=True)]
+
+
+async def list_unreachable(connection: Connection, row: BrokerRow) -> list[QueueEnds]:
+    """Return the queues of a broker whose numbers are beyond the read queues and that have messages nobody has read.
+
+    They begin at the first message that a group with an offset there has not consumed.
+    """
+    configs = await read_topic_configs(connection, row.address)
+    lowest = await read_lowest(connection, row.address)
+    queues = [
+        MessageQueue(row.broker, number, topic)
+        for topic, config in configs.items()
+        for number in sorted({*range(config.write_queue_nums), *lowest.get(topic, ())})
+        if number >= config.read_queue_nums
+    ]
+
+    async def ask(queue: MessageQueue) -> QueueEnds:
+        begin = await connection.calls.find_min_offset(row.address, queue)
+        end = await connection.calls.find_max_offset(row.address, queue)
+        begin = max(0, begin, lowest.get(queue.topic, {}).get(queue.queue_id, 0))
+        return QueueEnds(topic=queue.topic, broker=row.broker, queue=queue.queue_id, begin=begin, end=end)
+
+    answers = await gather_bounded(queues[:_UNREACHABLE_MAX], ask)
+    return [answer for answer in answers if not isinstance(answer, ErucaError) and answer.count]

@@ -41,6 +41,8 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
     # The part and the method of `Admin`.
     method: str
     arguments: dict[str, Any]
+    # What it does not bring back: `without its messages`. Empty if it restores everything.
+    lacks: str = ""
 
 
 class Change(msgspec.Struct, Generic[Facts], frozen=True, kw_only=True):
@@ -50,7 +52,8 @@ class Change(msgspec.Struct, Generic[Facts], frozen=True, kw_only=True):
     where: str
     before: Facts | None
     after: Facts | None
-    # `done`, `unchanged` (it was like that before), `planned` (with dry_run) or `failed` (see `reason`).
+    # `done`, `unchanged` (it was like that before), `planned` (with dry_run) or `failed`. `reason` says why it failed,
+    # or what it would do if there are no facts to compare.
     outcome: str
     reason: str = ""
 
@@ -62,6 +65,8 @@ class Changed(msgspec.Struct, Generic[Facts], frozen=True, kw_only=True):
     name: str
     changes: list[Change[Facts]]
     undo: list[Undo] = []
+    # What becomes of messages because of it: `broker-a: 7 messages in queues 1 to 3 are out of reach of consumers`.
+    warnings: list[str] = []
 
     @property
     def failed(self) -> bool:

@@ -49,6 +49,8 @@ class Promotion(msgspec.Struct, kw_only=True):
     master: str
     epoch: int
     done: bool = False
+    # It is the master already: there is nothing to do.
+    unchanged: bool = False
     objections: list[str] = []
     steps: list[str] = []
     warnings: list[str] = []
@@ -79,7 +81,7 @@ class RoleChange:
         report.before = master.address if master is not None else _name_lost_master(situation)
         is_master = master is not None and master.address == target.address and master.role == MASTER
         if master is not None and is_master and master.writable and master.claimed_epoch <= master.epoch:
-            report.epoch, report.done = master.epoch, True
+            report.epoch, report.done, report.unchanged = master.epoch, not self._dry_run, True
             self._note(f"{target.address} is already the master, epoch {master.epoch}")
             return report
         objections = find_objections(situation, target.address)

@@ -63,14 +63,23 @@ async def find_targets(
     if brokers is not None:
         return [_find_named(rows, name) for name in brokers]
     found = [row for row in rows if slaves or row.broker_id == MASTER_ID]
+    if not rows:
+        raise explain_no_broker()
     if not found:
-        raise NetError("no broker is registered", hint="eruca cluster list shows the members; start a broker")
+        raise NetError("no master is registered", hint="eruca cluster list shows the members; start a master")
     return found
 
 
 async def find_target(connection: Connection, broker: str) -> BrokerRow:
     """Return the broker with a name, `name:id` or address."""
     return (await find_targets(connection, [broker]))[0]
+
+
+def explain_no_broker() -> NetError:
+    """Return the error for a cluster without brokers."""
+    return NetError(
+        "no broker is registered", hint="`eruca broker` starts one; -n sets the name servers to ask, -n 10.0.0.1:9876"
+    )
 
 
 def _find_named(rows: Iterable[BrokerRow], name: str) -> BrokerRow:
@@ -85,7 +94,7 @@ def _find_named(rows: Iterable[BrokerRow], name: str) -> BrokerRow:
 
 def _name_some(what: str, names: Iterable[str]) -> str:
     shown = sorted(names)[:5]
-    return f"there are {what} named {', '.join(shown)}" if shown else "eruca cluster list shows the brokers"
+    return f"there are {what} named {', '.join(shown)}" if shown else "`eruca broker` starts one"
 
 
 def one_or_all(name: str | None) -> list[str] | None:

@@ -8,13 +8,18 @@ import msgspec
 
 from eruca._admin.connection import Connection
 from eruca._admin.orders import join_order, read_order, split_order, write_order
+from eruca._admin.queueends import list_queue_ends
 from eruca._admin.results import Change, Changed, Problem, Undo, fail_silent, name_outcome
 from eruca._admin.settings import TopicSettings, describe_topic, read_permission, read_topic_configs
 from eruca._admin.targets import BrokerRow, ask_each, change_each, list_registered
+from eruca._ground.printable import say_count
 from eruca._wire.codes import RequestCode
 from eruca._wire.headers import CreateTopicHeader, DeleteTopicInNameServerHeader, TopicHeader
 from eruca._wire.names import MASTER_ID, TEMPLATE_TOPIC
 from eruca.errors import ConfigError, ErucaError, NoRoute
+
+# How many queues a warning names.
+_QUEUES_NAMED = 8
 
 # What becomes of the settings of a topic on one broker; None: nothing.
 Choose = Callable[[TopicSettings | None], TopicSettings | None]
@@ -54,10 +59,43 @@ async def put_topic(
         outcome = name_outcome(was, after, dry_run=dry_run)
         return Change(where=row.where, before=was, after=after, outcome=outcome)
 
+    warnings = await _count_lost(connection, topic, rows, before, wanted)
     changes = await change_each(rows, put, before)
     if not dry_run:
         changes = await _follow_order(connection, topic, order, changes)
-    return Changed(name=topic, changes=changes + fail_silent(problems), undo=_undo_put(topic, changes))
+    return Changed(
+        name=topic, changes=changes + fail_silent(problems), undo=_undo_put(topic, changes), warnings=warnings
+    )
+
+
+async def _count_lost(
+    connection: Connection,
+    topic: str,
+    rows: Sequence[BrokerRow],
+    before: Mapping[str, TopicSettings | None],
+    wanted: Mapping[str, TopicSettings | None],
+) -> list[str]:
+    """Return a warning for each broker with messages in queues that consumers will no longer read."""
+    least = {
+        row.broker: after.read_queues
+        for row in rows
+        if (was := before[row.where]) is not None
+        and (after := wanted[row.where]) is not None
+        and after.read_queues < was.read_queues
+    }
+    ends, _ = await list_queue_ends(connection, topic, [row for row in rows if row.broker in least])
+    warnings = []
+    for broker, queues in least.items():
+        lost = [row for row in ends if row.broker == broker and row.queue >= queues and row.count]
+        if lost:
+            count = say_count(sum(row.count for row in lost), "message")
+            names = ", ".join(str(row.queue) for row in lost[:_QUEUES_NAMED])
+            more = f" and {len(lost) - _QUEUES_NAMED} more" if len(lost) > _QUEUES_NAMED else ""
+            warnings.append(
+                f"{broker}: {count} in {'queue' if len(lost) == 1 else 'queues'} {names}{more}"
+                f" {'is' if count.startswith('1 ') else 'are'} out of reach of consumers"
+            )
+    return warnings
 
 
 def _refuse_others(
@@ -161,7 +199,8 @@ async def delete_topic(
     undo = []
     for was in dict.fromkeys(change.before for change in changes if change.where in gone and change.before is not None):
         names = [change.where for change in changes if change.where in gone and change.before == was]
-        undo.append(Undo(method="topics.create", arguments={"topic": topic, **_name_settings(was), "brokers": names}))
+        arguments = {"topic": topic, **_name_settings(was), "brokers": names}
+        undo.append(Undo(method="topics.create", arguments=arguments, lacks="without its messages"))
     return Changed(name=topic, changes=changes + fail_silent(problems), undo=undo)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from eruca._admin.connection import Connection
 from eruca._admin.orders import list_orders, read_order
 from eruca._admin.progress import read_offset_names
-from eruca._admin.queueends import QueueEnds, add_first_times, list_queue_ends
+from eruca._admin.queueends import QueueEnds, add_first_times, list_queue_ends, list_unreachable
 from eruca._admin.rates import Rate, read_rates
 from eruca._admin.results import LIMIT, Changed, Listed, Problem, cut_list
 from eruca._admin.settings import (
@@ -21,7 +21,15 @@ from eruca._admin.settings import (
     read_topic_configs,
     show_permission,
 )
-from eruca._admin.targets import ASKED_AT_ONCE, Answering, BrokerRow, ask_each, find_targets, gather_bounded
+from eruca._admin.targets import (
+    ASKED_AT_ONCE,
+    Answering,
+    BrokerRow,
+    ask_each,
+    explain_no_broker,
+    find_targets,
+    gather_bounded,
+)
 from eruca._admin.topicchanges import delete_topic, put_topic, read_settings
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, is_system_topic
 from eruca.errors import ConfigError, ErucaError, NoRoute
@@ -118,8 +126,11 @@ class Topics:
         `after`: only names after this one, for the next page.
         """
         wanted = _read_kind(kind)
+        # Without brokers, an empty list would look like a cluster without topics.
+        own = await _list_own_names(self._connection)
+        if not own:
+            raise explain_no_broker()
         names = await self._connection.list_topics(cluster)
-        own = await _list_own_names(self._connection) if wanted is not TopicKind.RETRY else frozenset()
         rows = [TopicName(name=name, kind=find_kind(name, own)) for name in names if name > after]
         found = [row for row in rows if row.name.startswith(prefix) and wanted in (None, row.kind)]
         return cut_list(found, limit)
@@ -173,6 +184,17 @@ class Topics:
         answers = await gather_bounded(topics, ask)
         rows = [row for answer in answers if not isinstance(answer, ErucaError) for row in answer]
         return cut_list(rows, limit, brokers.problems)
+
+    async def unreachable(self, *, limit: int = LIMIT) -> Listed[QueueEnds]:
+        """Return the queues with unread messages that consumers cannot get: their numbers are beyond the read queues.
+
+        They are those that producers write to, and those that any group has an offset in; they begin at the first
+        message that one of these groups has not consumed.
+        """
+        connection = self._connection
+        rows = await find_targets(connection)
+        found, problems = await ask_each(rows, lambda row: list_unreachable(connection, row))
+        return cut_list([queue for _, queues in found for queue in queues], limit, problems)
 
     async def groups(self, topic: str, *, limit: int = LIMIT) -> Listed[str]:
         """Return the groups that are subscribed to a topic now or have offsets in it."""

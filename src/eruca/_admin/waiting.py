@@ -37,7 +37,7 @@ async def find_next(connection: Connection, queue: MessageQueue, offset: int) ->
     """Return the first message of a queue from an offset on; None if there is none. Raises ErucaError."""
     timeout_ms = to_ms("call_timeout", connection.options.call_timeout)
     reader = connection.reader
-    await connection.routes.get(queue.topic)
+    await connection.get_route(queue.topic)
     for at in (max(0, offset), None):
         # Messages may have expired: then the queue begins later.
         start = await reader.find_begin(queue) if at is None else at

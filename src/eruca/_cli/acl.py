@@ -236,7 +236,7 @@ def create(change: Changing, access_key: str, file: Path | None, new_file: Path 
 @_add_secret_options
 @_add_rights(defaults=False)
 @add_place_options
-@add_change_options()
+@add_change_options(asks=True)
 def update(change: Changing, access_key: str, file: Path | None, new_file: Path | None, **rights: Any) -> None:
     """Change permissions or the secret of ACCOUNT; what is not given stays.
 
@@ -251,8 +251,11 @@ def update(change: Changing, access_key: str, file: Path | None, new_file: Path 
     if not given and file is None and new_file is None:
         raise click.UsageError("nothing to change: pass a permission, for example --topic orders=SUB, or a secret")
 
+    question = f"Change account {access_key}?"
     if file is None and new_file is None:
-        change.apply(lambda admin, dry_run: admin.accounts.update(access_key, **rights, dry_run=dry_run))
+        change.apply(
+            lambda admin, dry_run: admin.accounts.update(access_key, **rights, dry_run=dry_run), losing=question
+        )
         return
     with find_secret(access_key, file, new_file, dry_run=change.dry_run) as secret:
 
@@ -260,7 +263,7 @@ def update(change: Changing, access_key: str, file: Path | None, new_file: Path 
             key = secret.text
             return secret.note(await admin.accounts.update(access_key, secret_key=key, **rights, dry_run=dry_run))
 
-        change.apply(work)
+        change.apply(work, losing=question)
 
 
 @acl.command()

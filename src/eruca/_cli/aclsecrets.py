@@ -43,7 +43,8 @@ class Secret:
 def find_secret(access_key: str, file: Path | None, new_file: Path | None, *, dry_run: bool) -> Iterator[Secret]:
     """Yield the secret for an account: from a file, a new one in a new file, or typed on the terminal.
 
-    A new file is removed again if no account has its secret: all brokers refused it, or one of our errors was raised.
+    A new file is removed again if no account has its secret: all brokers refused it, one of our errors was raised, or
+    the question was answered with no.
     """
     if file is not None and new_file is not None:
         raise click.UsageError("--secret-file and --new-secret are mutually exclusive")
@@ -58,7 +59,7 @@ def find_secret(access_key: str, file: Path | None, new_file: Path | None, *, dr
         _write(new_file, access_key, secret.text)
         try:
             yield secret
-        except ErucaError:
+        except (ErucaError, click.Abort):
             secret.is_refused = True
             raise
         finally:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import click
 
+from eruca._admin.targets import explain_no_broker
 from eruca._cli.changing import Changing, add_change_options
 from eruca._cli.choosing import add_one_place_options
 from eruca._cli.completing import suggest_brokers, suggest_clusters, suggest_keys
@@ -22,7 +23,6 @@ from eruca.admin import Admin, Changed, Health, Runtime
 
 # Clocks that differ by less are not worth a number.
 _CLOCK_STEP = timedelta(seconds=2)
-_NONE = "no broker is registered; `eruca broker` starts one, and -n sets the name servers to ask"
 
 
 @click.group(cls=ServerGroup)
@@ -55,7 +55,7 @@ broker.add_command(start, "start")
 def list_(view: Viewing, cluster: str | None, limit: int | None) -> None:
     """List the registered brokers: whether each answers, its version, disk and clock.
 
-    The exit status is 3 if there is none, or if one does not answer.
+    The exit status is 3 if one does not answer.
 
     \b
     Examples:
@@ -66,8 +66,10 @@ def list_(view: Viewing, cluster: str | None, limit: int | None) -> None:
     async def ask(admin: Admin) -> View:
         listed = await admin.brokers.health(cluster=cluster, limit=view.choose_limit(limit))
         columns = ["broker", ">id", "address", "version", ">answer", ">disk", ">clock", "problem"]
+        if not listed.items:
+            raise explain_no_broker()
         silent = any(not row.answers for row in listed.items)
-        return view_list(listed, columns, _draw_health, empty=_NONE, is_wrong=silent or not listed.items)
+        return view_list(listed, columns, _draw_health, empty="", is_wrong=silent)
 
     view.show(ask)
 
@@ -178,7 +180,7 @@ def stats(view: Viewing, broker: str | None, cluster: str | None, limit: int | N
     async def ask(admin: Admin) -> View:
         listed = await admin.brokers.runtime(broker, cluster=cluster, limit=view.choose_limit(limit))
         columns = ["broker", "address", ">in/s", ">out/s", ">in today", ">out today", ">in yesterday", ">out yesterday"]
-        return view_list(listed, columns, _draw_traffic, empty=_NONE, is_wrong=not listed.items)
+        return view_list(listed, columns, _draw_traffic, empty="")
 
     view.show(ask)
 
@@ -262,7 +264,7 @@ def get_(view: Viewing, keys: tuple[str, ...], broker: str | None, cluster: str 
 @config.command("set")
 @add_settings_argument
 @add_one_place_options
-@add_change_options()
+@add_change_options(asks=True)
 def set_(change: Changing, options: dict[str, str], broker: str | None, cluster: str | None) -> None:
     """Change options while brokers run: of one, of those of a cluster, or of all masters.
 
@@ -279,7 +281,7 @@ def set_(change: Changing, options: dict[str, str], broker: str | None, cluster:
         changed = await admin.brokers.set_config(options, broker=broker, cluster=cluster, dry_run=dry_run)
         return hide_changes(changed)
 
-    change.apply(work)
+    change.apply(work, losing="Change the configuration?")
 
 
 # --- permission and cleaning ------------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ import msgspec
 
 from eruca._cli.administer import add_yes_option, confirm, end_with, operate, require_answerable
 from eruca._cli.connecting import add_nameserver_option
+from eruca._cli.losing import ask_if_losing
 from eruca._cli.output import add_output_option, make_console, print_document, print_parts, to_plain
+from eruca._cli.saying import say
 from eruca._cli.tables import make_table
 from eruca._cli.undoing import write_undo
 from eruca.admin import Admin, Change, Changed, Moved
@@ -33,15 +35,22 @@ class Changing:
         self.dry_run = dry_run
         self._yes = yes
 
-    def apply(self, work: Work, question: str = "", *, label: str = "") -> None:
+    def apply(self, work: Work, question: str = "", *, losing: str = "", label: str = "") -> None:
         """Do it and show the outcome. With a question, show what would change and ask first.
 
-        `label` says what changes; otherwise the table has the name of the topic, group or option.
+        `losing` is a question that is asked only if the change takes something away. `label` says what changes;
+        otherwise the table has the name of the topic, group or option.
         """
-        if question and not self.dry_run and not self._yes:
-            require_answerable(question)
-            print_parts(make_console(to_stderr=True), draw_changes(self._call(work, True), label))
-            confirm(question, yes=False)
+        if (question or losing) and not self.dry_run and not self._yes:
+            if question:
+                require_answerable(question)
+            planned = self._call(work, True)
+            if not question and isinstance(planned, Changed):
+                question = ask_if_losing(planned, losing)
+            if question:
+                require_answerable(question)
+                print_parts(make_console(to_stderr=True), draw_changes(planned, label))
+                confirm(question, yes=False)
         self._show(self._call(work, self.dry_run), label)
 
     def _call(self, work: Work, dry_run: bool) -> Changed[Any] | Moved:
@@ -51,9 +60,16 @@ class Changing:
         undo = [] if self.dry_run else write_undo(result.undo)
         print_document(to_plain(result) | {"undo": undo}, self._output, lambda: draw_changes(result, label))
         if self._output == "table":
-            for command in undo:
-                click.echo(f"undo: {command}")
+            for heading, commands in self._list_undo(result):
+                for command in commands:
+                    click.echo(f"{heading}: {command}")
+        for warning in result.warnings if isinstance(result, Changed) else ():
+            say(f"warning: {warning}")
         end_with(list_outcomes(result))
+
+    def _list_undo(self, result: Changed[Any] | Moved) -> Iterable[tuple[str, list[str]]]:
+        for call in [] if self.dry_run else result.undo:
+            yield f"undo, {call.lacks}" if call.lacks else "undo", write_undo([call])
 
 
 def add_change_options(*, asks: bool = False) -> Callable[[Function], Function]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from eruca._admin.members import JAVA
+from eruca._admin.targets import explain_no_broker
 from eruca._cli.administer import operate
 from eruca._cli.changing import add_dry_run_option
 from eruca._cli.clusterforget import forget
@@ -20,6 +21,7 @@ from eruca._cli.saying import say
 from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, Viewing, add_view_options, view_list
 from eruca._ground.commandlines import write_command
+from eruca._ground.printable import format_duration
 from eruca._wire.names import MASTER, MASTER_ID, SLAVE
 from eruca.admin import Admin, DivergedRow, Lag, Member, Promotion
 from eruca.errors import NoRoute
@@ -193,9 +195,11 @@ def _list_missing_masters(members: Sequence[Member]) -> Iterator[str]:
 
 
 def _require_some(members: Sequence[Member], name: str | None) -> None:
-    if not members:
-        what = f"no broker is named {name}" if name else "no broker is registered"
-        raise NoRoute(what, hint="eruca cluster list shows all; -n sets the name servers to ask")
+    if members:
+        return
+    if name is None:
+        raise explain_no_broker()
+    raise NoRoute(f"no broker is named {name}", hint="eruca cluster list shows all; -n sets the name servers to ask")
 
 
 @cluster.command()
@@ -227,7 +231,7 @@ def lag(view: Viewing, name: str | None) -> None:
 def _draw_lag(row: Lag) -> Sequence[str]:
     link = ("fenced" if row.fenced else "as Java") if row.connected else "not connected"
     synced = {True: "yes", False: "no", None: "-"}[row.in_sync]
-    late = "-" if row.lag_seconds is None else f"{row.lag_seconds:.1f} s"
+    late = "-" if row.lag_seconds is None else format_duration(row.lag_seconds)
     behind = ("-" if row.lag_bytes < 0 else format_bytes(row.lag_bytes), late)
     number = str(row.broker_id) if row.broker_id >= 0 else "-"
     return (row.broker, row.address, number, row.master or "-", link, str(row.position), *behind, synced)
@@ -356,7 +360,7 @@ def _show_change(report: Promotion, output: str) -> None:
         ("master before", report.before or "not known"),
         ("master", report.master or "nobody"),
         ("epoch", str(report.epoch)),
-        ("done", "yes" if report.done else "no, this was a dry run"),
+        ("done", _say_done(report)),
         *[("would be refused" if not report.done else "forced although", reason) for reason in report.objections],
     ]
     undo = _write_undo(report)
@@ -364,6 +368,12 @@ def _show_change(report: Promotion, output: str) -> None:
     if output == "table":
         for command in undo:
             click.echo(f"undo: {command}")
+
+
+def _say_done(report: Promotion) -> str:
+    if report.unchanged:
+        return "nothing to do: it is the master already"
+    return "yes" if report.done else "no, this was a dry run"
 
 
 def _write_undo(report: Promotion) -> list[str]:

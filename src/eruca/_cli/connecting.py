@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from eruca._net.addresses import check_addresses
+from eruca.errors import ConfigError
 
 if TYPE_CHECKING:
     from eruca._client.options import ClientOptions
@@ -121,7 +122,14 @@ def make_options(nameservers: str) -> ClientOptions:
     """Return the client options of a command; the account is that of `--account`, or of the environment."""
     from eruca._client.options import ClientOptions
 
-    options = ClientOptions(nameservers=nameservers, call_timeout=TIMEOUT_S, tls=choose_tls())
+    try:
+        options = ClientOptions(nameservers=nameservers, call_timeout=TIMEOUT_S, tls=choose_tls())
+    except ConfigError as error:
+        what = str(error.args[0])
+        if not what.startswith("nameservers="):
+            raise
+        hint = "for example -n 127.0.0.1:9876; the variable ERUCA_ADDRESS_SERVER names an address server"
+        raise ConfigError(what.replace("nameservers=", "-n ", 1), hint=hint) from None
     context = click.get_current_context(silent=True)
     account: Credentials | None = None if context is None else context.meta.get(_ACCOUNT)
     if account is None:

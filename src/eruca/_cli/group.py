@@ -267,7 +267,7 @@ def create(change: Changing, **settings: Any) -> None:
 @add_group_argument
 @_add_settings(defaults=False)
 @add_place_options
-@add_change_options()
+@add_change_options(asks=True)
 def update(change: Changing, **settings: Any) -> None:
     """Change settings of GROUP on the brokers that have it; what is not given stays.
 
@@ -278,7 +278,10 @@ def update(change: Changing, **settings: Any) -> None:
     """
     if all(value is None for name, value in settings.items() if name not in ("group", "brokers", "cluster")):
         raise click.UsageError("nothing to change: pass at least one setting, for example --retries 3")
-    change.apply(lambda admin, dry_run: admin.groups.update(**settings, dry_run=dry_run))
+    change.apply(
+        lambda admin, dry_run: admin.groups.update(**settings, dry_run=dry_run),
+        losing=f"Change group {settings['group']}?",
+    )
 
 
 @group.command()

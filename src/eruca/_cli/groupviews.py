@@ -71,7 +71,7 @@ def draw_group(found: Group) -> Iterator[RenderableType]:
         yield _draw_queues(queues)
     stuck = [queue for queue in queues if queue.stuck_on is not None]
     if stuck:
-        yield make_table(["topic", "next of", "message id", "keys", "tags", ">tries"], map(_draw_stuck, stuck))
+        yield make_table(["topic", "next message of", "message id", "keys", "tags", ">tries"], map(_draw_stuck, stuck))
 
 
 def _count_owned(found: Group, client_id: str) -> int:

@@ -20,7 +20,7 @@ from eruca._cli.tables import make_table
 from eruca._cli.viewing import View, Viewing, add_limit_option, add_view_options, view_list, view_stream
 from eruca._ground.printable import format_duration
 from eruca.admin import Admin, Consumed, Listed, QueueRow, StoredMessage, TraceRow, Track
-from eruca.errors import ConfigError, NoRoute
+from eruca.errors import ConfigError, NoRoute, RequestRefused, WireError
 
 # The number of messages with one key or id that a search returns at most, if all are wanted.
 _FOUND_MAX = 10_000
@@ -167,7 +167,12 @@ def show(view: Viewing, name: str, topic: str | None) -> None:
 async def _find_one(admin: Admin, topic: str | None, name: str) -> StoredMessage:
     """Return the message with an offset id, or the newest with a message id."""
     if topic is None:
-        return await admin.messages.view(name)
+        try:
+            return await admin.messages.view(name)
+        except (NoRoute, WireError, RequestRefused) as error:
+            # Both kinds of id have the same form, and tables print that of the producer.
+            error.hint = "a producer's id? add --topic TOPIC"
+            raise
     found = (await admin.messages.find(topic, name)).items
     if not found:
         raise ConfigError(

@@ -249,6 +249,8 @@ class _Sender:
         self._queue = plan.queue
         self._blank_lines = 0
         self.count = 0
+        # Whether the end of standard input was reached without a message.
+        self.is_empty = False
 
     async def run(self, nameservers: str) -> None:
         """Send everything."""
@@ -270,6 +272,7 @@ class _Sender:
                     elif len(waiting) >= window:
                         waiting = await _take_done(waiting, asyncio.FIRST_COMPLETED)
                 await _take_done(waiting, asyncio.ALL_COMPLETED)
+                self.is_empty = not self.count
                 if self.count:
                     await _wait_for_topic(producer._session.routes, plan.topic)
             finally:
@@ -306,6 +309,8 @@ class _Sender:
         self._bar.close()
         if self._blank_lines:
             say(f"blank lines skipped: {self._blank_lines}")
+        if self.is_empty:
+            say("standard input has no message: nothing was sent")
         if self._output != "table" or not self.count:
             return
         if self.count > _ROWS_MAX:

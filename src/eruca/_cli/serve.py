@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -85,11 +86,20 @@ _SMALL_STORE = {
 }
 
 
+# After the table of `eruca up` only warnings are shown; -v shows more.
+_UP_DEFAULTS = {"logLevel": LogLevel.WARNING.value, **_SMALL_STORE}
+
+
 # --- flags ----------------------------------------------------------------------------------------------------------
 
 
-def add_server_options(*roles: Role) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command with a flag for each option of its roles; the function gets the settings."""
+def add_server_options(
+    *roles: Role, defaults: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command with a flag for each option of its roles; the function gets the settings.
+
+    `defaults` are those that the command has instead of the usual ones.
+    """
 
     def decorate(function: Callable[..., None]) -> click.Command:
         known = {key: facts for key, facts in options_of(*roles).items() if not facts.no_effect}
@@ -105,7 +115,7 @@ def add_server_options(*roles: Role) -> Callable[[Callable[..., None]], click.Co
 
         command: Any = with_settings
         for facts in reversed(known.values()):
-            command = _make_flag(facts)(command)
+            command = _make_flag(facts, defaults.get(facts.key, facts.default))(command)
         for decorator in reversed(_SHARED):
             command = decorator(command)
         return click.command(cls=SectionedCommand)(command)
@@ -113,10 +123,10 @@ def add_server_options(*roles: Role) -> Callable[[Callable[..., None]], click.Co
     return decorate
 
 
-def _make_flag(facts: OptionFacts) -> Callable[[Any], Any]:
+def _make_flag(facts: OptionFacts, usual: str) -> Callable[[Any], Any]:
     short = [_SHORT[facts.key]] if facts.key in _SHORT else []
     unit = f" ({facts.info.unit})" if facts.info.unit else ""
-    default = f" [default: {facts.default}]" if facts.default else ""
+    default = f" [default: {usual}]" if usual else ""
     return click.option(
         *short,
         facts.flag,
@@ -247,7 +257,7 @@ def broker(
     run_services([*observing, service], lambda: announce(output, {**_describe_broker(server), "metrics": port.address}))
 
 
-@add_server_options(Role.BROKER, Role.NAMESERVER, Role.CONSOLE)
+@add_server_options(Role.BROKER, Role.NAMESERVER, Role.CONSOLE, defaults=_UP_DEFAULTS)
 @click.option(
     "--data",
     metavar="DIR",
@@ -289,9 +299,7 @@ def up(
     settings.suggest("kvConfigPath", str(data / "namesrv" / "kvConfig.json"))
     settings.suggest("configStorePath", str(data / "namesrv" / "namesrv.properties"))
     settings.suggest("metricsPort", str(USUAL_PORT))
-    # After the table only warnings are shown; -v shows more.
-    settings.suggest("logLevel", LogLevel.WARNING.value)
-    for key, text in _SMALL_STORE.items():
+    for key, text in _UP_DEFAULTS.items():
         settings.suggest(key, text)
     options = _build_broker(settings, host)
     access = build_access_options(settings, data)

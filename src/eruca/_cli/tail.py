@@ -24,6 +24,7 @@ from eruca._cli.saying import say
 from eruca._client.message import Message
 from eruca._client.pull.consumer import PullConsumer
 from eruca._filter.tags import parse_tags
+from eruca._ground.commandlines import write_command
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
 from eruca.errors import ConfigError, NetError, NoRoute
@@ -173,6 +174,8 @@ class _Tail:
                     async for message in self._merge(readings):
                         if self._show(message):
                             return
+                if not self._shown and not wish.follow:
+                    say(explain_nothing(wish, len(readings)))
                 if wish.follow and not self._is_enough():
                     await self._follow(readings)
             finally:
@@ -324,6 +327,24 @@ class _Tail:
 def _when(reading: Reading) -> tuple[int, int]:
     record = reading.ahead[0].record
     return record.store_timestamp, record.position
+
+
+def explain_nothing(wish: Wish, queues: int) -> str:
+    """Return what was searched when no message is shown, and the next step."""
+    conditions = [] if wish.key is None else [f"with key {wish.key}"]
+    conditions += [] if wish.tags == "*" else [f"with tags {wish.tags}"]
+    what = " ".join(["no message", *conditions])
+    if wish.start == _LAST:
+        count = wish.count or _LAST_COUNT
+        last = "the last message" if count == 1 else f"the last {count} messages"
+        where = f"among {last} of {'its queue' if queues == 1 else f'each of {queues} queues'}"
+    else:
+        where = "from there to the end of its queues"
+    if not conditions:
+        return f"topic {wish.topic} has no message {'to show' if wish.start == _LAST else where}"
+    words = ["message", "find", wish.topic]
+    words += ["--tags", wish.tags] if wish.key is None else ["--key", wish.key]
+    return f"topic {wish.topic} has {what} {where}; `{write_command(*words)}` searches all of it"
 
 
 # --- showing --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from eruca._admin.admin import Admin
+from eruca._admin.targets import explain_no_broker
 from eruca._cli.connecting import add_nameserver_option, make_options
 from eruca._cli.grouping import SectionedCommand
 from eruca._cli.output import add_output_option, print_document
@@ -71,6 +72,8 @@ def top(once: bool, interval: float, tab: str, nameservers: str, output: str) ->
 
 async def _print_once(nameservers: str, output: str) -> None:
     async with Admin(options=make_options(nameservers)) as admin:
+        if not (await admin.brokers.list(limit=1)).items:
+            raise explain_no_broker()
         sampler = Sampler(admin)
         first = await sampler.take()
         await asyncio.sleep(_ONCE_S)

@@ -244,12 +244,12 @@ def create(change: Changing, **settings: Any) -> None:
 @click.option("--ordered/--no-ordered", default=None, help="Report queues of brokers that are away too, or not.")
 @click.option("--system-flag", type=int, hidden=True)
 @add_place_options
-@add_change_options()
+@add_change_options(asks=True)
 def update(change: Changing, **settings: Any) -> None:
     """Change settings of TOPIC on the brokers that have it; what is not given stays.
 
-    To have fewer queues without losing messages, lower --write-queues first; when the groups have consumed the rest,
-    lower --read-queues.
+    It asks first if consumers would read fewer queues, or if a permission is taken away. To have fewer queues without
+    losing messages, lower --write-queues first; when the groups have consumed the rest, lower --read-queues.
 
     \b
     Examples:
@@ -258,7 +258,10 @@ def update(change: Changing, **settings: Any) -> None:
     """
     if all(settings[name] is None for name in _SETTINGS):
         raise click.UsageError("nothing to change: pass at least one of --queues, --permission, --ordered")
-    change.apply(lambda admin, dry_run: admin.topics.update(**settings, dry_run=dry_run))
+    change.apply(
+        lambda admin, dry_run: admin.topics.update(**settings, dry_run=dry_run),
+        losing=f"Change topic {settings['topic']}?",
+    )
 
 
 _SETTINGS = ("queues", "read_queues", "write_queues", "permission", "ordered", "system_flag")

@@ -287,6 +287,23 @@ async def case_topic_not_readable(stage: Stage) -> Wanted:
     return Wanted("topic-not-readable", f"topic {stage.topic}")
 
 
+async def case_messages_out_of_reach(stage: Stage) -> Wanted:
+    await stage.create()
+    await stage.send(3, queue=QUEUES - 1)
+    # The group has more to read when its queues are taken away.
+    member = await stage.join()
+
+    async def has_consumed() -> bool:
+        rows = (await stage.admin.offsets.export(stage.group)).offsets
+        return any((row.topic, row.queue, row.offset) == (stage.topic, QUEUES - 1, 3) for row in rows)
+
+    await wait_until(has_consumed, "an offset")
+    await member.close()
+    await stage.send(2, queue=QUEUES - 1)
+    await stage.admin.topics.update(stage.topic, queues=1)
+    return Wanted("messages-out-of-reach", f"topic {stage.topic}")
+
+
 # --- brokers ----------------------------------------------------------------------------------------------------------
 
 

@@ -245,9 +245,31 @@ async def test_name_servers_that_know_different_brokers_are_found(
     master = await group.add(0)
     admin = await open_admin(stack, group.nameserver.address, other.address)
     _, found = await wait_for(admin, Wanted("nameservers-disagree", f"name server {other.address}"))
-    # A part that was asked of the server that knows no broker cannot be looked at.
-    assert {each.id for each in found.findings} <= {"nameservers-disagree", "not-examined"}
+    # The brokers and topics that any of them knows are looked at.
+    assert {each.id for each in found.findings} == {"nameservers-disagree"} and found.looked_at["brokers"] == 1
     assert any(f"broker-a:0 {master.standing.address}" in each.what for each in found.findings)
+
+
+async def test_what_one_name_server_knows_is_found_in_every_run(
+    group: Group, stack: AsyncExitStack, tmp_path: Path
+) -> None:
+    other = NameServer(NameServerOptions(listen_port=0, kv_config_path=str(tmp_path / "kv2.json")))
+    await other.start()
+    stack.push_async_callback(other.stop)
+    await group.add(0)
+    first = await open_admin(stack, group.nameserver.address)
+    await wait_until(lambda: has_brokers(first), "a broker")
+    await first.topics.create("T")
+    # Each run of a command has a session of its own, which asks the name servers in another order.
+    for _ in range(8):
+        async with Admin(f"{other.address};{group.nameserver.address}") as admin:
+            assert (await admin.topics.show("T")).queues
+            assert [row.broker for row in (await admin.brokers.list()).items] == ["broker-a"]
+            assert (await admin.brokers.config("broker-a")).items
+            assert [row.name for row in (await admin.topics.list()).items] == ["T"]
+            assert [message async for message in admin.messages.read("T")] == []
+            found = await admin.doctor.examine(limits=LIMITS)
+            assert {each.id for each in found.findings} == {"nameservers-disagree"}
 
 
 async def test_what_may_not_be_looked_at_is_not_healthy(stack: AsyncExitStack, tmp_path: Path) -> None:

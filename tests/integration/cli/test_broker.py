@@ -81,6 +81,10 @@ def test_producers_leave_a_broker_and_come_back(cli: Commands) -> None:
     assert "pass --yes" in cli.run("broker", "permission", "embedded", "R", code=1).stderr
     changed = cli.check_change(look, "broker", "permission", "embedded", "R")
     assert changed["changes"][0]["where"] == cli.nameserver
+    # What is writable already is not changed, and there is nothing to undo.
+    (change,) = (again := cli.document("broker", "permission", "embedded", "RW"))["changes"]
+    assert (change["outcome"], change["before"]) == ("unchanged", change["after"]) and change["after"] > 0
+    assert again["undo"] == []
 
 
 @pytest.mark.parametrize("what", ["queues", "topics", "log"])
@@ -88,6 +92,7 @@ def test_files_are_cleaned_only_with_yes(cli: Commands, what: str) -> None:
     assert "pass --yes" in cli.run("broker", "clean", what, code=1).stderr
     (planned,) = cli.document("broker", "clean", what, "--dry-run")["changes"]
     assert (planned["where"], planned["outcome"]) == ("embedded", "planned")
+    assert planned["reason"].startswith("deletes ") and "unknown" not in planned["reason"]
     (done,) = cli.document("broker", "clean", what, "--broker", "embedded", "--yes")["changes"]
     assert done["outcome"] == "done"
 

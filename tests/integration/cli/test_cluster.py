@@ -117,6 +117,8 @@ def test_a_slave_is_promoted(stage: Stage) -> None:
     assert (report["master"], report["epoch"], report["done"]) == (new.address, 1100, True)
     assert f"{new.address} is the master, epoch 1100" in result.stderr
     assert "is already the master" in stage.run("promote", new.address).stderr
+    shown = stage.run("promote", new.address, "--dry-run").stdout
+    assert "nothing to do: it is the master already" in shown and "yes" not in shown
 
 
 def test_a_refusal_says_what_would_be_lost_and_what_forces_it(stage: Stage) -> None:

@@ -83,7 +83,7 @@ def test_a_member_owns_its_queues_and_is_stuck_on_a_message(cli: Commands) -> No
         assert {queue["owner"] for queue in found["queues"]} == {member["client_id"]}
         assert (found["kind"], found["model"], found["lag"]) == ("push", "clustering", 6)
         shown = cli.run("group", "show", "holders").stdout
-        assert member["client_id"] in shown and "next of" in shown
+        assert member["client_id"] in shown and "next message of" in shown
         assert [row["client_id"] for row in cli.rows("group", "members", "holders")] == [member["client_id"]]
         running = cli.document("client", "show", "holders", member["client_id"])
         assert {held["queue"] for held in running["queues"]} == {0, 1}
@@ -122,7 +122,7 @@ def test_settings_of_a_group_are_changed_and_that_is_undone(cli: Commands) -> No
     cli.check_change(lambda: read_settings(cli, "settled"), "group", "update", "settled", "--retries", "5")
     cli.check_change(lambda: read_settings(cli, "settled"), "group", "update", "settled", "--no-consume")
     assert "nothing to change" in cli.run("group", "update", "settled", code=2).stderr
-    cli.run("group", "update", "settled", "--no-consume")
+    cli.run("group", "update", "settled", "--no-consume", "--yes")
     assert "eruca group update settled --consume" in cli.run("group", "show", "settled", code=3).stderr
     assert "eruca group" in cli.run("group", "update", "nobody", "--retries", "5", code=1).stderr
 

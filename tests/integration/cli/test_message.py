@@ -141,6 +141,8 @@ def test_one_message_is_shown(messages: Commands) -> None:
     by_id = messages.document("message", "show", row["message_id"], "-t", "orders")
     assert by_id == messages.document("message", "show", row["offset_id"]) == row
     assert base64.b64decode(row["body_base64"]) == b"other"
+    without_topic = messages.run("message", "show", row["message_id"], code=1).stderr
+    assert "(a producer's id? add --topic TOPIC)" in without_topic
     shown = messages.run("message", "show", row["offset_id"]).stdout
     assert "other" in shown and "order-8" in shown and "UNIQ_KEY" in shown
 
@@ -202,6 +204,11 @@ def test_tail_takes_queues_offsets_and_keys(messages: Commands) -> None:
         assert messages.rows("tail", "tailed", "-q", str(queue), "--offset", "1") == wanted[1:]
     assert bodies(messages.rows("tail", "tailed", "--key", "k1")) == ["m1", "m3", "m5"]
     assert len(messages.rows("tail", "tailed", "--key", "k1", "--count", "2")) == 2
+    for flag, value in (("--key", "k9"), ("--tags", "paid")):
+        nothing = messages.run("tail", "tailed", flag, value, "--count", "1")
+        assert nothing.stdout == "" and f"{value} among the last message of each of 2 queues" in nothing.stderr
+        assert f"`eruca message find tailed {flag} {value}` searches all of it" in nothing.stderr
+    assert "has no message from there" in messages.run("tail", "tailed", "--from", "latest").stderr
     assert "it has embedded:0, embedded:1" in messages.run("tail", "tailed", "--queue", "7", code=1).stderr
     assert "for example broker-a:0" in messages.run("tail", "tailed", "--queue", "x", code=2).stderr
     messages.run("tail", "tailed", "--offset", "1", "--from", "latest", code=2)

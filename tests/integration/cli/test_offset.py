@@ -50,6 +50,9 @@ def test_a_group_is_moved_and_moved_back(cli: Commands, arguments: list[str], af
     assert {move["outcome"] for move in moved["moves"]} <= {"written", "unchanged"}
     cli.change("offset", *arguments)
     assert read(cli) == after
+    if arguments[0] in ("skip", "set"):
+        again = cli.change("offset", *arguments)
+        assert ({move["outcome"] for move in again["moves"]}, again["undo"]) == ({"unchanged"}, [])
 
 
 def test_offsets_are_cloned_and_that_is_undone(cli: Commands) -> None:

@@ -78,6 +78,7 @@ def test_lines_of_standard_input_are_messages(up: Up) -> None:
     finished = up.run("send", "lines", "-o", "json", stdin="one\ntwo\r\n\nfour\n\n")
     assert len(finished.stdout.splitlines()) == 3
     assert finished.stderr == "eruca: blank lines skipped: 2\n"
+    assert "standard input has no message: nothing was sent" in up.run("send", "lines", stdin="\n").stderr
     assert finished.returncode == 0
     assert sorted(bodies(up.run_json("tail", "lines"))) == ["four", "one", "two"]
 

@@ -75,6 +75,30 @@ def test_settings_are_changed_and_that_is_undone(cli: Commands, arguments: list[
     cli.check_change(lambda: read_settings(cli, "orders"), "topic", *arguments)
 
 
+def test_fewer_read_queues_are_asked_about_with_what_becomes_unreachable(cli: Commands) -> None:
+    cli.run("topic", "create", "shrunk", "--queues", "4")
+    for number in range(8):
+        cli.run("send", "shrunk", f"m{number}")
+    lost = sum(queue["end"] for queue in cli.document("topic", "show", "shrunk")["queues"] if queue["queue"])
+    asked = cli.run("topic", "update", "shrunk", "--queues", "1", code=1).stderr
+    assert "Consumers read 1 instead of 4 queues" in asked and "pass --yes" in asked
+    assert f"embedded: {lost} messages in queues 1, 2, 3 are out of reach of consumers" in asked
+    assert "Consumers get no messages" in cli.run("topic", "update", "shrunk", "--permission", "W", code=1).stderr
+    assert read_settings(cli, "shrunk")[0]["read_queues"] == 4
+    # What takes nothing away is not asked about.
+    cli.run("topic", "update", "shrunk", "--queues", "5")
+    planned = cli.document("topic", "update", "shrunk", "--queues", "1", "--dry-run")
+    assert len(planned["warnings"]) == 1
+    assert "warning: embedded: " in cli.run("topic", "update", "shrunk", "--queues", "1", "--yes").stderr
+    cli.run("topic", "delete", "shrunk", "--yes")
+
+
+def test_the_undo_of_a_deletion_says_that_the_messages_do_not_come_back(cli: Commands) -> None:
+    cli.run("topic", "create", "short-lived")
+    shown = cli.run("topic", "delete", "short-lived", "--yes").stdout
+    assert "undo, without its messages: eruca topic create short-lived" in shown
+
+
 def test_a_table_says_what_changed_and_how_to_undo_it(cli: Commands) -> None:
     cli.run("topic", "create", "paper")
     result = cli.run("topic", "update", "paper", "--queues", "9")

@@ -111,16 +111,36 @@ def test_top_follows_keys_and_its_head_is_live_whatever_is_opened(cli: Commands)
     with in_terminal(cli, "top", "--interval", "0.2", "--tab", "topics") as (process, terminal):
         read_until(terminal, "orders")
         os.write(terminal, b"/orders\r\r")
-        assert "last stored" in read_until(terminal, "topic orders")
+        assert "topic orders" in read_until(terminal, "last stored")
         read_clocks(terminal, 3)
         os.write(terminal, b"q")
         assert process.wait(SECONDS_MAX) == 0
 
 
+@pytest.fixture(scope="module")
+def serverless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Commands for a name server that no broker is registered with."""
+    with Up(tmp_path_factory.mktemp("alone"), "--listen-port", "0", command="nameserver") as server:
+        yield Commands(server.facts["nameserver"])
+
+
 def test_top_without_brokers_reports_that(tmp_path: Path) -> None:
     with Up(tmp_path, "--listen-port", "0", command="nameserver") as server:
         shown = run_eruca("top", "--once", "-n", server.facts["nameserver"], cwd=tmp_path)
-        assert shown.returncode == 3 and "no broker is registered" in shown.stderr
+        assert shown.returncode == 1 and "no broker is registered" in shown.stderr and not shown.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("topic list", "topic list --unused", "group list", "dlq list", "txn list", "delayed list", "acl list"),
+        *("broker list", "broker stats", "cluster list", "cluster lag", "lag"),
+    ],
+)
+def test_lists_without_brokers_are_errors_with_one_text(serverless: Commands, words: str) -> None:
+    result = serverless.run(*words.split(), code=1)
+    assert result.stdout == "" and "no broker is registered" in result.stderr
+    assert "`eruca broker` starts one" in result.stderr and f"eruca {words} shows" not in result.stderr
 
 
 # --- completion -------------------------------------------------------------------------------------------------------

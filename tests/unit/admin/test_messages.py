@@ -18,7 +18,7 @@ TOPIC, TWIN = "orders-Aa", "orders-BB"
 def make_connection(*records: Record) -> Connection:
     """A connection to one broker that finds some records."""
 
-    async def refresh(topic: str) -> Any:
+    async def require_route(topic: str) -> Any:
         return SimpleNamespace(brokers={"broker-a": {0: "127.0.0.1:10911"}})
 
     async def query_messages(*_: object) -> list[Record]:
@@ -27,7 +27,7 @@ def make_connection(*records: Record) -> Connection:
     return cast(
         Connection,
         SimpleNamespace(
-            routes=SimpleNamespace(refresh=refresh),
+            require_route=require_route,
             calls=SimpleNamespace(query_messages=query_messages),
             session=SimpleNamespace(clock=VirtualClock()),
         ),

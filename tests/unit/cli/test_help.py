@@ -51,3 +51,10 @@ def test_the_options_of_a_command_come_before_those_that_lead_to_the_cluster(wor
     own, _, cluster = read_help(words).partition("\nCluster:\n")
     assert "--account FILE" not in own
     assert not cluster or ("--tls-ca" in cluster and "--help" in own)
+
+
+def test_the_help_of_up_has_the_defaults_of_up() -> None:
+    words = " ".join(CliRunner().invoke(main, ["up", "--help"]).stdout.split())
+    assert "logLevel: log events of this level and worse ones [default: WARNING]" in words
+    words = " ".join(CliRunner().invoke(main, ["broker", "start", "--help"]).stdout.split())
+    assert "logLevel: log events of this level and worse ones [default: INFO]" in words

@@ -89,3 +89,9 @@ def test_words_that_need_no_cluster_are_completed(words: str, incomplete: str, w
     completion = ShellComplete(main, {}, "eruca", "_ERUCA_COMPLETE")
     found = [item.value for item in completion.get_completions(words.split(), incomplete)]
     assert found == wanted
+
+
+def test_a_wrong_name_server_is_named_as_the_option_of_the_command_line() -> None:
+    result = CliRunner().invoke(main, ["topic", "list", "-n", "http://x:1"])
+    assert result.exit_code == 1 and "-n 'http://x:1': 'http://x:1' is a URL, not host:port" in result.stderr
+    assert "ClientOptions" not in result.stderr and "ERUCA_ADDRESS_SERVER" in result.stderr

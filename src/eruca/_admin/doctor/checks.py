@@ -37,6 +37,7 @@ CHECKS: dict[Check, tuple[str, ...]] = {
     groups.check_uneven_members: ("members-uneven",),
     contents.check_dead_letters: ("dead-letters-growing", "dead-letters"),
     contents.check_halves: ("halves-in-doubt", "transactions-given-up"),
+    contents.check_unreachable: ("messages-out-of-reach",),
     contents.check_topic_permissions: ("topic-not-writable", "topic-not-readable"),
     groups.check_versions: ("client-old",),
 }
@@ -74,7 +75,9 @@ def check_problems(picture: Picture) -> Iterator[Finding]:
                 advice="Look again with an account that may see the cluster.",
             )
     # Without a name server, a broker or a master nothing can be found, and each is reported by a check of its own.
-    if picture.nameservers and not (picture.health and any(row.answers for row in picture.nameservers)):
+    if picture.nameservers and not any(row.answers for row in picture.nameservers):
+        return
+    if picture.nameservers and not picture.health and not any(row.brokers for row in picture.nameservers):
         return
     if picture.members and not any(row.answers and row.broker_id == MASTER_ID for row in picture.health):
         return

@@ -58,6 +58,7 @@ class Collecting:
             connections = start(self._list("members of groups", admin.groups.connections(limit=limits.groups)))
             producers = start(self._list("producers", admin.clients.producers(limit=limits.groups)))
             letters = start(self._list("dead letters", admin.dead_letters.list(limit=limits.groups)))
+            unreachable = start(self._list("queues out of reach", admin.topics.unreachable(limit=limits.queues)))
             halves = start(self._list("transactions", admin.transactions.list(UNDECIDED, limit=limits.halves)))
         backlog, groups, between = looking.result()
         picture = Picture(
@@ -76,6 +77,7 @@ class Collecting:
             groups=groups,
             between=between,
             ends=await self._find_ends(groups),
+            unreachable=unreachable.result(),
             letters=letters.result(),
             halves=halves.result(),
             problems=self._problems,
@@ -216,8 +218,6 @@ class Collecting:
                 return await work
         except TimeoutError:
             self._left_out.append(f"{part}: took more than {self._limits.patience:g} s")
-        except NoRoute:
-            pass  # the checks of name servers and brokers report that there is none
         except ErucaError as error:
             self._problems.append(Problem(where=part, error=str(error)))
         return None

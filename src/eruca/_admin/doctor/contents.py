@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from eruca._admin.doctor.findings import Finding, Rules, Severity
 from eruca._admin.doctor.groups import name_group, name_queue
 from eruca._admin.doctor.picture import Picture
+from eruca._admin.queueends import QueueEnds
 from eruca._admin.topics import TopicKind, find_kind
 from eruca._admin.transactiontable import State
 from eruca._ground.commandlines import write_command
@@ -137,6 +138,29 @@ def check_halves(picture: Picture, rules: Rules) -> Iterator[Finding]:
         )
 
 
+def check_unreachable(picture: Picture, rules: Rules) -> Iterator[Finding]:
+    """Find topics with messages in queues that consumers do not read."""
+    found: dict[str, list[QueueEnds]] = {}
+    for row in picture.unreachable:
+        if find_kind(row.topic, picture.own_names) is TopicKind.NORMAL:
+            found.setdefault(row.topic, []).append(row)
+    for topic, rows in sorted(found.items()):
+        count = sum(row.count for row in rows)
+        queues = 1 + max(row.queue for row in rows)
+        names = ", ".join(f"{row.broker}:{row.queue}" for row in rows[:_NAMED_MAX])
+        yield Finding(
+            id="messages-out-of-reach",
+            severity=Severity.WARNING,
+            what=f"{say_count(count, 'message')} {'is' if count == 1 else 'are'} in queues beyond the read queues of"
+            f" the topic, where no consumer gets them: {names}.",
+            where=f"topic {topic}",
+            evidence={"messages": count, "queues": len(rows)},
+            advice="Let consumers read these queues again. To have fewer queues, lower the write queues first, and the"
+            " read queues when the groups have consumed the rest.",
+            command=write_command("topic", "update", topic, "--read-queues", str(queues)),
+        )
+
+
 # --- topics -----------------------------------------------------------------------------------------------------------
 
 
@@ -158,5 +182,5 @@ def check_topic_permissions(picture: Picture, rules: Rules) -> Iterator[Finding]
             where=f"topic {topic}",
             evidence={"brokers": len(brokers)},
             advice="If this is not on purpose, allow both again.",
-            command=write_command("topic", "update", topic, "--permission", "RW"),
+            command=write_command("topic", "permission", topic, "RW"),
         )

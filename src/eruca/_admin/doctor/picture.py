@@ -46,6 +46,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     ends: list[QueueEnds] = []
     # Of the groups whose members were asked for their subscriptions.
     differences: dict[str, list[Difference]] = {}
+    # Queues with messages that consumers do not read.
+    unreachable: list[QueueEnds] = []
     letters: list[GroupLetters] = []
     halves: list[Transaction] = []
     # Parts that could not be collected, and servers that did not answer a part.

@@ -11,6 +11,7 @@ from eruca._admin.doctor.picture import Picture
 from eruca._admin.members import JAVA, Lag, Member
 from eruca._ground.commandlines import write_command
 from eruca._ground.digits import read_digits
+from eruca._ground.printable import format_duration, say_count
 from eruca._wire.bodies import ReplicationState
 from eruca._wire.names import FENCED, MASTER, MASTER_ID, WRITE
 
@@ -119,7 +120,8 @@ def check_name_servers_agree(picture: Picture, rules: Rules) -> Iterator[Finding
         yield Finding(
             id="nameservers-disagree",
             severity=Severity.WARNING,
-            what=f"{len(names)} {kind}s are not known to every name server: {_shorten(names)}.",
+            what=f"{say_count(len(names), kind)} {'is' if len(names) == 1 else 'are'} not known to every name server:"
+            f" {_shorten(names)}.",
             where=f"name server {', '.join(missing[:_NAMED_MAX])}",
             evidence={"missing": len(names), "name_servers": len(picture.nameservers)},
             advice="Every broker must have all name servers in its option namesrvAddr."
@@ -167,7 +169,7 @@ def check_slaves(picture: Picture, rules: Rules) -> Iterator[Finding]:
 
 def _say_lag(row: Lag) -> str:
     text = f"{row.lag_bytes:,} bytes"
-    return text if row.lag_seconds is None else f"{text} and {row.lag_seconds:.0f} s"
+    return text if row.lag_seconds is None else f"{text} and {format_duration(row.lag_seconds)}"
 
 
 def check_copies(picture: Picture, rules: Rules) -> Iterator[Finding]:

@@ -87,7 +87,7 @@ def describe_group(group: Group) -> Detail:
     return Detail(
         f"group {group.name}",
         [
-            f"{group.model or 'no members'} {group.kind}".strip(),
+            *([f"{group.model} {group.kind}".strip()] if group.model else []),
             say_count(len(group.members), "member"),
             f"lag {show_count(group.lag)}",
             f"wait {show_span(wait)}",

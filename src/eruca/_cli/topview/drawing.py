@@ -118,6 +118,12 @@ COLUMNS: dict[Tab, tuple[Column, ...]] = {
 }
 
 
+# Between the facts about what was opened.
+_BETWEEN_FACTS = "   "
+# The last keys of the foot: help, and how to end.
+_KEYS_MIN = 2
+
+
 def count_room(height: int) -> int:
     """Return how many lines of a list fit on the screen."""
     return max(1, height - HEAD_LINES - FOOT_LINES - _TITLE_LINES)
@@ -176,8 +182,12 @@ def _draw_foot(state: ViewState, width: int) -> Text:
 
     if state.is_typing:
         return Text(f"/{state.filter}_   Enter: keep, Esc: clear".ljust(width), style="reverse")
-    keys = "Esc back" if state.opened is not None else "Enter open  s sort  / filter"
-    return Text(f"g groups  t topics  b brokers  {keys}  ? help  q quit".ljust(width), style="reverse")
+    own = ["Esc back"] if state.opened is not None else ["Enter open", "s sort", "/ filter"]
+    words = ["g groups", "t topics", "b brokers", *own, "? help", "q quit"]
+    # On a narrow screen, those that lead to the others remain.
+    while len("  ".join(words)) > width and len(words) > _KEYS_MIN:
+        words.pop(len(words) - _KEYS_MIN - 1)
+    return Text("  ".join(words).ljust(width), style="reverse")
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
@@ -232,12 +242,25 @@ def _draw_detail(detail: Detail | None, state: ViewState, width: int, room: int)
 
     if detail is None:
         return [Text("looking")]
-    lines = [Text(show_safely(detail.name), style="bold"), Text(show_safely("   ".join(detail.facts)))]
+    lines = [Text(show_safely(detail.name), style="bold"), *_wrap_facts(detail.facts, width)]
     lines += [Text(show_safely(problem), style=_BAD) for problem in detail.problems]
     for section in detail.sections:
         lines += [Text(""), *_draw_section(section, width)]
     state.top = max(0, min(state.top, len(lines) - room))
     return lines[state.top : state.top + room]
+
+
+def _wrap_facts(facts: Sequence[str], width: int) -> list[Text]:
+    """Return the facts in as many lines as they need; none is cut in two."""
+    from rich.text import Text
+
+    lines: list[str] = []
+    for fact in map(show_safely, facts):
+        if lines and len(lines[-1]) + len(_BETWEEN_FACTS) + len(fact) <= width:
+            lines[-1] += _BETWEEN_FACTS + fact
+        else:
+            lines.append(fact)
+    return [Text(line) for line in lines]
 
 
 def _draw_section(section: Section, width: int) -> list[Text]:

@@ -12,12 +12,10 @@ from collections.abc import Callable, Sequence
 from eruca._client.group.balance import Balance
 from eruca._client.group.subscriptions import Subscription, TopicPattern, make_subscription
 from eruca._client.namespaces import unwrap, wrap
-from eruca._client.session.cluster import ask_cluster, describe_clusters
+from eruca._client.session.cluster import describe_clusters, list_topics
 from eruca._client.session.session import Session
 from eruca._ground.limits import REGISTRATION_TOPICS_MAX
 from eruca._ground.repeating import Repeating
-from eruca._wire.bodies import TopicList
-from eruca._wire.codes import RequestCode
 from eruca._wire.names import DLQ_PREFIX, RETRY_PREFIX, SELF_TEST_TOPIC, is_system_topic
 from eruca.errors import ErucaError, WireError
 
@@ -150,10 +148,9 @@ class Discovery:
         return [topic for topic, missed in self.found.items() if missed >= _MISSED_MAX]
 
     async def _list_matching(self) -> dict[str, TopicPattern]:
-        body = await ask_cluster(self._session.routes, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        topics = body.topic_list if isinstance(body, TopicList) else []
+        topics = await list_topics(self._session.routes)
         if len(topics) > REGISTRATION_TOPICS_MAX:
-            raise WireError(f"a name server lists {len(topics)} topics, at most {REGISTRATION_TOPICS_MAX} are read")
+            raise WireError(f"the name servers list {len(topics)} topics, at most {REGISTRATION_TOPICS_MAX} are read")
         found = {topic: pattern for topic in topics if (pattern := self._match(topic)) is not None}
         if found.keys() - self._subscriptions.keys():
             # Brokers have topics that are named after themselves and after their clusters.

@@ -1,36 +1,63 @@
-"""Questions about the whole cluster, which any name server answers."""
+"""Questions about the whole cluster: every name server is asked, because they may not know the same brokers."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 
 from eruca._client.session.calls import explain_refusal
+from eruca._client.session.route import merge_brokers
 from eruca._client.session.routes import Routes
-from eruca._wire.bodies import ClusterInfo
+from eruca._wire.bodies import ClusterInfo, TopicList
 from eruca._wire.catalog import decode_answer
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.ext import Header
 from eruca._wire.frame import make_request
-from eruca._wire.headers import EmptyHeader
+from eruca._wire.headers import ClusterHeader, EmptyHeader
 from eruca._wire.ids import OffsetId
 from eruca.errors import NoRoute
 
 
-async def ask_cluster(routes: Routes, code: RequestCode, header: Header | None = None) -> object:
-    """Ask the name servers a question; return the typed body of the answer. Raises ErucaError."""
-    server, answer = await routes.ask_nameserver(lambda: make_request(code, header or EmptyHeader()))
-    if answer.code != ResponseCode.SUCCESS:
+async def ask_cluster(routes: Routes, code: RequestCode, header: Header | None = None) -> list[object]:
+    """Ask every name server a question; return the typed bodies of the answers. Raises ErucaError if all refuse."""
+    answers = await routes.ask_every_nameserver(lambda: make_request(code, header or EmptyHeader()))
+    taken = [answer for _, answer in answers if answer.code == ResponseCode.SUCCESS]
+    if not taken:
+        server, answer = answers[0]
         raise explain_refusal(answer, f"name server {server}")
-    return decode_answer(code, answer)[1]
+    return [decode_answer(code, answer)[1] for answer in taken]
+
+
+async def list_topics(routes: Routes, cluster: str | None = None) -> list[str]:
+    """Return the names of all topics that any name server knows, or of those of a cluster."""
+    if cluster is None:
+        bodies = await ask_cluster(routes, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    else:
+        bodies = await ask_cluster(routes, RequestCode.GET_TOPICS_BY_CLUSTER, ClusterHeader(cluster=cluster))
+    return sorted({topic for body in bodies if isinstance(body, TopicList) for topic in body.topic_list})
 
 
 async def describe_clusters(routes: Routes) -> ClusterInfo:
-    """Return all brokers with the addresses of their members, and the cluster of each."""
-    body = await ask_cluster(routes, RequestCode.GET_BROKER_CLUSTER_INFO)
-    return body if isinstance(body, ClusterInfo) else ClusterInfo()
+    """Return all brokers that any name server knows, with the addresses of their members, and the cluster of each."""
+    bodies = await ask_cluster(routes, RequestCode.GET_BROKER_CLUSTER_INFO)
+    return merge_clusters([body for body in bodies if isinstance(body, ClusterInfo)])
+
+
+def merge_clusters(answers: Sequence[ClusterInfo]) -> ClusterInfo:
+    """Return what any of the answers contains. Where they differ, the first one counts."""
+    if len(answers) == 1:
+        return answers[0]
+    brokers = merge_brokers([broker for info in answers for broker in info.broker_addr_table.values()])
+    clusters: dict[str, list[str]] = {}
+    for info in answers:
+        for cluster, names in info.cluster_addr_table.items():
+            known = clusters.setdefault(cluster, [])
+            known += [name for name in names if name not in known]
+    return ClusterInfo(
+        broker_addr_table={broker.broker_name: broker for broker in brokers}, cluster_addr_table=clusters
+    )
 
 
 async def find_named_broker(routes: Routes, where: OffsetId) -> tuple[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from eruca._core.allocation import sort_queues
 from eruca._ground.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX, TOPIC_QUEUES_MAX
-from eruca._wire.bodies import MessageQueue, TopicRouteData
+from eruca._wire.bodies import BrokerData, MessageQueue, TopicRouteData
 from eruca._wire.names import MASTER_ID, READ, WRITE
 from eruca.errors import WireError
 
@@ -58,6 +59,32 @@ def make_route(topic: str, data: TopicRouteData) -> Route:
         clusters=tuple(sorted({broker.cluster for broker in data.broker_datas if broker.cluster})),
         filter_servers={own: tuple(others) for own, others in data.filter_server_table.items() if others},
     )
+
+
+def merge_routes(answers: Sequence[TopicRouteData]) -> TopicRouteData:
+    """Return what any of the answers of several name servers contains. Where they differ, the first one counts."""
+    if len(answers) == 1:
+        return answers[0]
+    queues = {queue.broker_name: queue for data in reversed(answers) for queue in data.queue_datas}
+    filter_servers = {own: others for data in reversed(answers) for own, others in data.filter_server_table.items()}
+    return TopicRouteData(
+        broker_datas=merge_brokers([broker for data in answers for broker in data.broker_datas]),
+        queue_datas=list(queues.values()),
+        filter_server_table=filter_servers,
+        order_topic_conf=next((data.order_topic_conf for data in answers if data.order_topic_conf), None),
+    )
+
+
+def merge_brokers(brokers: Iterable[BrokerData]) -> list[BrokerData]:
+    """Return each broker name once, with all its addresses. Where they differ, the first one counts."""
+    found: dict[str, BrokerData] = {}
+    for broker in brokers:
+        known = found.setdefault(broker.broker_name, broker)
+        addresses = {**broker.broker_addrs, **known.broker_addrs}
+        found[broker.broker_name] = BrokerData(
+            broker_name=broker.broker_name, broker_addrs=addresses, cluster=known.cluster or broker.cluster
+        )
+    return list(found.values())
 
 
 def _list_ordered(topic: str, text: str) -> list[MessageQueue]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from eruca._client.session.calls import Calls, explain_refusal
 from eruca._client.session.outages import Outages
-from eruca._client.session.route import Route, make_route
+from eruca._client.session.route import Route, make_route, merge_routes
 from eruca._ground.backoff import Backoff
 from eruca._ground.limits import ROUTE_BYTES_MAX
 from eruca._net.addresses import NameServers
@@ -34,6 +34,8 @@ _NAMES_COMPARED = 2000
 _LEARN_ALONE_S = 0.1
 _LEARN_S = 1.0
 _LEARN_S_MAX = 10.0
+# How long a name server that did not answer is left out where all are asked.
+_SILENT_S = 10.0
 
 # The name of their common outage: one name server that answers is enough.
 NAME_SERVERS = "the name servers"
@@ -62,6 +64,8 @@ class Routes:
         # The name server that answered last; it is asked first next time.
         self._current = ""
         self._addresses: dict[str, dict[int, str]] = {}
+        # Until when name servers that did not answer are left out where all are asked, by address.
+        self._silent_until_s: dict[str, float] = {}
         #: The addresses of the masters, by the name of the broker.
         self.masters: dict[str, str] = {}
         # Called with each topic whose route has changed.
@@ -252,20 +256,17 @@ class Routes:
         return await asyncio.shield(task)
 
     async def _ask(self, topic: str) -> Route | None:
-        server, answer = await self.ask_nameserver(
-            lambda: make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic=topic))
-        )
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            # Keep a known route: a name server that just started does not know the brokers yet, and they still work.
-            return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise explain_refusal(answer, f"name server {server}")
-        if len(answer.body) > ROUTE_BYTES_MAX:
-            raise WireError(f"name server {server} answered with a route of {len(answer.body)} bytes")
-        data = decode_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)[1]
-        if not isinstance(data, TopicRouteData):
-            raise WireError(f"name server {server} answered without a route")
-        return self._keep(make_route(topic, data))
+        data = _read_route(*await self.ask_nameserver(lambda: _request_route(topic)))
+        # Keep a known route: a name server that just started does not know the brokers yet, and they still work.
+        return None if data is None else self._keep(make_route(topic, data))
+
+    async def refresh_everywhere(self, topic: str) -> Route:
+        """Fetch the route from every name server, as they may know different brokers. Raises NoRoute."""
+        answers = await self.ask_every_nameserver(lambda: _request_route(topic))
+        found = [data for answer in answers if (data := _read_route(*answer)) is not None]
+        if not found:
+            raise await self._explain_once(topic)
+        return self._keep(make_route(topic, merge_routes(found)))
 
     async def ask_nameserver(self, build: Callable[[], Command]) -> tuple[str, Command]:
         """Ask the name servers, starting with the one that answered last; returns the server and its answer."""
@@ -287,6 +288,32 @@ class Routes:
         raise NetError(
             f"no name server answers: {'; '.join(failures)}", hint="is one running? `eruca up` starts one on port 9876"
         )
+
+    async def ask_every_nameserver(self, build: Callable[[], Command]) -> list[tuple[str, Command]]:
+        """Ask all name servers side by side; returns those that answer, in the order of the list, and their answers.
+
+        One that is silent is left out for a while, so that not every question waits for it. Raises NetError if none
+        answers.
+        """
+        addresses = await self.list_nameservers()
+        now_s = asyncio.get_running_loop().time()
+        asked = [address for address in addresses if self._silent_until_s.get(address, now_s) <= now_s]
+        timeout_ms = max(1, self._timeout_ms // len(addresses))
+
+        async def ask(address: str) -> Command | None:
+            try:
+                return await self._calls.call(address, build(), timeout_ms)
+            except NetError:
+                self._silent_until_s[address] = asyncio.get_running_loop().time() + _SILENT_S
+                return None
+
+        if len(addresses) > 1:
+            answers = await asyncio.gather(*[ask(address) for address in asked])
+            found = [(address, each) for address, each in zip(asked, answers, strict=True) if each is not None]
+            if found:
+                self._outages.end(NAME_SERVERS)
+                return found
+        return [await self.ask_nameserver(build)]
 
     async def list_nameservers(self) -> list[str]:
         """Return the addresses of all name servers. Raises NetError if none is configured."""
@@ -317,11 +344,12 @@ class Routes:
         automatic = True
         server = self._current
         try:
-            server, answer = await self.ask_nameserver(
-                lambda: make_request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, EmptyHeader())
-            )
-            body = decode_answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, answer)[1]
-            names = body.topic_list if isinstance(body, TopicList) else None
+            code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+            answers = await self.ask_every_nameserver(lambda: make_request(code, EmptyHeader()))
+            server = answers[0][0]
+            bodies = [decode_answer(code, answer)[1] for _, answer in answers]
+            lists = [body.topic_list for body in bodies if isinstance(body, TopicList)]
+            names = sorted({name for each in lists for name in each}) if lists else None
         except ErucaError:
             names = None
         if names is not None:
@@ -343,6 +371,24 @@ class Routes:
         # Without a broker, or with one that registered meanwhile, the next answer may differ.
         error.retryable = names is not None and (not names or topic in names or TEMPLATE_TOPIC in names)
         return error
+
+
+def _request_route(topic: str) -> Command:
+    return make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic=topic))
+
+
+def _read_route(server: str, answer: Command) -> TopicRouteData | None:
+    """Return the route that a name server has; None if it knows no such topic."""
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    if answer.code != ResponseCode.SUCCESS:
+        raise explain_refusal(answer, f"name server {server}")
+    if len(answer.body) > ROUTE_BYTES_MAX:
+        raise WireError(f"name server {server} answered with a route of {len(answer.body)} bytes")
+    data = decode_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)[1]
+    if not isinstance(data, TopicRouteData):
+        raise WireError(f"name server {server} answered without a route")
+    return data
 
 
 def _explain_unnamed() -> NetError:

@@ -305,6 +305,7 @@ FAULTS: dict[str, Picture] = {
     "dead-letters": paint(letters=[GroupLetters(group="billing", count=3, last_at=AT - timedelta(days=2))]),
     "halves-in-doubt": paint(halves=[make_half(stored_at=AT - timedelta(hours=1))]),
     "transactions-given-up": paint(halves=[make_half(state=State.GIVEN_UP)]),
+    "messages-out-of-reach": paint(unreachable=[QueueEnds(topic="orders", broker="broker-a", queue=7, begin=2, end=5)]),
     "topic-not-writable": paint(topics=[make_settings(permission="R")]),
     "topic-not-readable": paint(topics=[make_settings(permission="W")]),
     "client-old": paint(connections=[make_connections(version="4.2.0")]),

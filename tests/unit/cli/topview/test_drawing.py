@@ -115,3 +115,13 @@ def test_states_are_shown() -> None:
     assert "with 'zzz'" in show(ViewState(filter="zzz"), 80, 24)[4]
     assert show(ViewState(), 80, 24, note="no broker answers")[2].startswith("no broker answers (and 1 more)")
     assert "1 silent" in show(ViewState(), 80, 24)[0]
+
+
+def test_facts_are_wrapped_and_the_foot_keeps_help_and_quit() -> None:
+    facts = ["clustering push", "2 members", "lag 1,000,000", "wait 3h05m", "fetches 12/s", "3 dead letters"]
+    detail = Detail("group billing", facts, [], [])
+    state = ViewState(opened=(Tab.GROUPS, "billing"))
+    for width in (40, 80):
+        lines = [line.plain.rstrip() for line in draw(make_sample(), state, detail, "", width, 24)]
+        assert all(any(fact in line for line in lines) for fact in facts)
+    assert show(ViewState(), 40, 24)[-1].rstrip().endswith("? help  q quit")
