@@ -234,6 +234,15 @@ async def test_what_was_given_back_is_counted(broker: Broker, peer: Peer) -> Non
     assert broker.stats.find("TOPIC_PUT_NUMS", SCHEDULE) is not None
 
 
+async def test_names_of_topics_that_senders_made_up_are_not_counted(broker: Broker, peer: Peer) -> None:
+    await peer.expect(BACK, give_back(await send(peer)))  # makes the topic of the retries
+    for number in range(3):
+        ext = await peer.send(RETRY, body=b"work", RETRY_TOPIC=f"{number}" + "t" * 30_000)
+        await peer.expect(BACK, give_back(look(broker, int(ext["msgId"][-16:], 16))))
+    named = {key: series.count for key, series in broker.stats.list_named("SNDBCK_PUT_NUMS")}
+    assert named == {"Orders@workers": 1, "%RETRY%workers@workers": 3}
+
+
 async def test_a_damaged_message_is_not_given_a_clean_bill(broker: Broker, peer: Peer) -> None:
     message = await send(peer)
     segment = broker.store.log.chain.find(message.position)

@@ -145,7 +145,10 @@ class SendBackHandlers:
         stats = self._stats
         if copy.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             stats.on_put(copy.topic, 1, copy.size, copy.queue_id)
-        stats.on_send_back(header.group, copy.get_property(RETRY_TOPIC) or copy.topic)
+        retry_topic = RETRY_PREFIX + header.group
+        topic = copy.get_property(RETRY_TOPIC) or retry_topic
+        # A message in the retry topic may be from anybody, with any name.
+        stats.on_send_back(header.group, topic if self._topics.get(topic) is not None else retry_topic)
 
     def _acknowledge(self, copy: Record) -> Result:
         # The consumer forgets the message when it gets the response, so the copy must be on disk and slaves by then.
