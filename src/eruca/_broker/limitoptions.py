@@ -92,6 +92,15 @@ class BrokerLimitOptions(LimitOptions):
         high=limits.TABLE_ENTRIES_CEILING,
         mutable=True,
     )
+    cancellations_max: int = option(
+        limits.CANCELLATIONS_MAX,
+        "maxTimerCancellations",
+        "maximum number of remembered cancellations of delayed messages, about 200 bytes each; one topic may have as "
+        "many as are still free; further ones are refused",
+        low=1,
+        high=limits.TABLE_ENTRIES_CEILING,
+        mutable=True,
+    )
     heartbeats_bytes_max: int = option(
         limits.HEARTBEATS_BYTES_MAX,
         "maxHeartbeatBytes",

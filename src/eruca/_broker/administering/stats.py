@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 # The number of series is bounded because peers choose topics and groups. Later ones count in the totals only.
 SERIES_MAX = 20_000
-# The topics by which the messages are counted that one group sends back: whoever may send to its retry topic names them.
-# Further ones count under the retry topic.
+# The topics by which the messages are counted that one group sends back: whoever may send to its retry topic names
+# them. Further ones count under the retry topic.
 SEND_BACK_TOPICS_MAX: Final = 64
 _SEND_BACK: Final = "SNDBCK_PUT_NUMS"
 _MINUTE_S = 60.0

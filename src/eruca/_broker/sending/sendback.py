@@ -27,6 +27,7 @@ from eruca._wire.properties import (
     ORIGIN_MESSAGE_ID,
     RETRY_LEVEL_FIRST,
     RETRY_TOPIC,
+    TIMER_DEL_UNIQKEY,
     WAIT,
     encode_properties,
     parse_properties,
@@ -120,6 +121,9 @@ class SendBackHandlers:
         copy = copy_message(found, topic, queue_id, encode_properties(properties))
         copy.reconsume_times += 1
         if delay_ms:
+            # Of a message that waited for a delay level; here it would cancel one that the same group sent back.
+            properties.pop(TIMER_DEL_UNIQKEY, None)
+            copy.properties = encode_properties(properties)
             self._topics.create_internal(TIMER_TOPIC, 1)
             map_timer(copy, self._clock.now_ms() + delay_ms)
         elif level:
