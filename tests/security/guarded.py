@@ -65,11 +65,14 @@ def account(name: str) -> Credentials:
 
 SHOP, WRITER, READER, STRANGER = account("shop"), account("writer"), account("reader"), account("stranger")
 OTHER_GROUP, SERVER, UPLOADER = account("other-group"), account("server"), account("uploader")
+# It has the group, and may upload filters, but for another topic.
+OTHER_TOPIC = account("other-topic")
 ACCOUNTS = (
     describe(SHOP, topicPerms=[f"{TOPIC}=PUB|SUB", f"{REPLIES}=PUB"], groupPerms=[f"{GROUP}=SUB"]),
     describe(WRITER, topicPerms=[f"{TOPIC}=PUB"], groupPerms=[f"{GROUP}=PUB"]),
     describe(READER, topicPerms=[f"{TOPIC}=SUB", f"{REPLIES}=SUB"], groupPerms=[f"{GROUP}=SUB"]),
     describe(OTHER_GROUP, topicPerms=[f"{TOPIC}=SUB"], groupPerms=["another=SUB"]),
+    describe(OTHER_TOPIC, upload=True, topicPerms=["another=SUB"], groupPerms=[f"{GROUP}=SUB"]),
     describe(STRANGER),
     describe(SERVER, broker=True),
     describe(UPLOADER, upload=True, topicPerms=[f"{TOPIC}=SUB"], groupPerms=[f"{GROUP}=SUB"]),
@@ -99,18 +102,19 @@ def list_holders(spec: RequestSpec) -> list[Credentials]:
 
 def list_lacking(spec: RequestSpec) -> list[Credentials]:
     """The accounts that lack the right. Of those that any account has, nobody does."""
+    lacks_topic = [OTHER_TOPIC] if names_topic(spec) else []
     match spec.right:
         case Right.ACCOUNT | Right.INSPECT:
-            return [STRANGER, WRITER, OTHER_GROUP] if needs_names(spec) else []
+            return [STRANGER, WRITER, OTHER_GROUP, *lacks_topic] if needs_names(spec) else []
         case Right.PUBLISH:
             return [STRANGER, READER, SERVER]
         case Right.SUBSCRIBE:
             lacks_group = bool(spec.concerns.groups or spec.concerns.in_body)
-            return [STRANGER, WRITER, *([OTHER_GROUP] if lacks_group else [])]
+            return [STRANGER, WRITER, *([OTHER_GROUP] if lacks_group else []), *lacks_topic]
         case Right.ADMIN:
             return [STRANGER, SHOP, SERVER, UPLOADER]
         case Right.UPLOAD:
-            return [STRANGER, READER, ADMIN, SERVER]
+            return [STRANGER, READER, ADMIN, SERVER, *lacks_topic]
         case Right.BROKER:
             return [STRANGER, SHOP, ADMIN, UPLOADER]
         case Right.MEMBER:
@@ -122,6 +126,12 @@ def list_lacking(spec: RequestSpec) -> list[Credentials]:
 def needs_names(spec: RequestSpec) -> bool:
     """Whether a request that any account may send names groups."""
     return bool(spec.concerns.groups or spec.concerns.in_body)
+
+
+def names_topic(spec: RequestSpec) -> bool:
+    """Whether a request names topics, also in its body or as the position of a message."""
+    concerns = spec.concerns
+    return bool(concerns.topics or concerns.position or concerns.in_body)
 
 
 def forge(command: Command, how: str) -> Command:

@@ -238,6 +238,23 @@ async def test_decisions_that_are_repeated_fill_no_log(
     assert [text for text in caplog.messages if "chosen" in text] == []
 
 
+async def test_halves_that_nobody_decides_fill_no_log(
+    broker: Broker, evil: Peer, caplog: pytest.LogCaptureFixture, clock: VirtualClock
+) -> None:
+    """Neither a line for each, nor the group that their sender has chosen."""
+    for number in range(20):
+        await send_half(evil, OWN, born_ms=clock.now_ms(), group=f"{number:03}" + "p" * 15_000, PGROUP="p" * 15_000)
+    await send_half(evil, OWN, born_ms=clock.now_ms(), PGROUP="another")
+    with caplog.at_level(logging.INFO):
+        for _ in range(17):
+            clock.advance(61_000)
+            await broker.checks.run_pass()
+    assert broker.checks.given_up == 21
+    given_up = [text for text in caplog.messages if "undecided for too long" in text]
+    assert len(given_up) == 2 and "of group another was undecided" in given_up[1]
+    assert max(map(len, caplog.messages)) < 400
+
+
 def make_reply(client_id: str) -> h.SendMessageV2Header:
     """The header of a reply."""
     properties = encode_properties({"CORRELATION_ID": "c-1", "REPLY_TO_CLIENT": client_id}).decode()

@@ -25,6 +25,7 @@ from tests.integration.broker.conftest import excuse_new_files
 from tests.security.guarded import (
     ACCOUNTS,
     FORGERIES,
+    OTHER_TOPIC,
     REFUSED,
     RUN,
     SECRETS,
@@ -94,6 +95,22 @@ async def test_an_account_without_the_right_is_refused(server: Guarded) -> None:
                 let_in.append((code.name, who.access_key, answer.code, answer.remark))
     assert let_in == []
     assert count >= len([code for code in server.codes if find_spec(code).right not in (Right.ACCOUNT, Right.INSPECT)])
+
+
+async def test_the_group_alone_is_not_enough(server: Guarded) -> None:
+    """An account with the group is refused for the topic."""
+    asked = set()
+    for code, sample in server.list_requests():
+        if OTHER_TOPIC in list_lacking(find_spec(code)):
+            asked.add(int(code))
+            answer = await server.ask(signed(sample.build(code), OTHER_TOPIC))
+            assert is_refused(answer) and TOPIC in (answer.remark or ""), (code.name, answer.remark)
+    if RequestCode.REGISTER_MESSAGE_FILTER_CLASS in server.codes:
+        assert asked == {11, 302}
+    elif RequestCode.PULL_MESSAGE in server.codes:
+        assert asked >= {11, 14, 15, 34, 36, 41, 42, 46}
+    else:
+        assert asked == set()
 
 
 async def test_an_account_with_the_right_gets_what_it_asks_for(server: Guarded) -> None:

@@ -20,7 +20,8 @@ from eruca._net.tls import Tls, make_client_context
 from eruca._wire.bodies import HeartbeatData, ProducerData, encode_json
 from eruca._wire.codes import RequestCode
 from eruca._wire.frame import Command, encode_command, make_request
-from eruca._wire.headers import RouteHeader
+from eruca._wire.headers import RouteHeader, SendBackHeader
+from eruca._wire.properties import encode_properties
 from eruca._wire.signature import Credentials
 from tests.integration.broker.requests import EXPRESSION, HOLD, pull_header, send_header
 from tests.torture.hostileparts import LARGE, Target, open_crowd, scale, stop_reading
@@ -35,6 +36,7 @@ _STRANGERS = 5000
 _DRIPPING = 2000
 _TOPICS = 3000
 _SCRAPERS = 500
+_LONG_NAME = "k" * 30_000
 _SECONDS = 15.0
 _SECONDS_MIN = 2.0
 # A server is told to wait at most this long for one request.
@@ -255,6 +257,36 @@ async def hold_too_much(target: Target, size: float) -> None:
             await asyncio.sleep(max(_SECONDS_MIN, _SECONDS / 3 * size))
 
 
+async def cancel_much(target: Target, size: float) -> None:
+    """Cancellations of delayed messages that nobody sent: 5,000 with keys of 30 kB, each for 35 days."""
+    async with open_peer(target.broker) as sender:
+        for number in range(scale(5000, size)):
+            await send_with(sender, "Cancelled", TIMER_DEL_UNIQKEY=f"{number}{_LONG_NAME}", TIMER_DELAY_SEC="3000000")
+
+
+async def send_back_much(target: Target, size: float) -> None:
+    """Messages in a retry topic that name 5,000 topics of 30 kB, which their group sends back."""
+    async with open_peer(target.broker) as sender:
+        for number in range(scale(5000, size)):
+            sent = await send_with(sender, "%RETRY%limits", RETRY_TOPIC=f"{number}{_LONG_NAME}")
+            position = int(sent.ext_dict()["msgId"][-16:], 16)
+            header = SendBackHeader(offset=position, group="limits", delay_level=3)
+            await ask_signed(sender, make_request(RequestCode.CONSUMER_SEND_MSG_BACK, header, opaque=1))
+
+
+async def send_with(peer: RawPeer, topic: str, **properties: str) -> Command:
+    """Send a small message with properties."""
+    header = send_header(topic, properties=encode_properties(properties).decode())
+    return await ask_signed(peer, make_request(RequestCode.SEND_MESSAGE_V2, header, b"x", opaque=1))
+
+
+async def answer_nobody(target: Target, size: float) -> None:
+    """Responses to no call, from connections that never authenticate."""
+    stray = make_request(RequestCode.SEND_MESSAGE_V2, opaque=1).answer(0)
+    for address in (target.broker, target.names):
+        await flood(address, stray, scale(20_000, size), max(_SECONDS_MIN, _SECONDS / 3 * size))
+
+
 async def ask_signed(peer: RawPeer, request: Command) -> Command:
     """Ask one thing that must succeed."""
     answer = await peer.ask(sign(request))
@@ -272,6 +304,9 @@ PARTS: dict[str, Callable[[Target, float], Awaitable[None]]] = {
     "unread-tables": leave_tables_unread,
     "scrapers": scrape,
     "held": hold_too_much,
+    "cancellations": cancel_much,
+    "sent-back": send_back_much,
+    "strays": answer_nobody,
 }
 
 

@@ -18,6 +18,7 @@ from eruca._broker.administering.relays import RelayHandlers
 from eruca._broker.administering.runtime import RuntimeHandlers
 from eruca._broker.administering.stats import Stats
 from eruca._broker.administering.topics import Operators, TopicHandlers
+from eruca._broker.delaying.cancellations import Cancellations
 from eruca._broker.delaying.schedule import Schedule
 from eruca._broker.delaying.steadytime import SteadyTime
 from eruca._broker.delaying.timing import Timing
@@ -230,7 +231,7 @@ class Broker:
         self.offsets = Offsets(options, tables.consumer_offsets.load(), rules.check)
         self.offsets.bound_done(store.queues.find_end)
         saver.add("offsets", tables.consumer_offsets, self.offsets.snapshot)
-        self.once = load_once(store, saver)
+        self.once = load_once(options, store, saver)
         self._known_members = open_members(self._disk, store.paths.config).load()
 
     def _build_services(self) -> None:
@@ -251,7 +252,8 @@ class Broker:
         self.acknowledgement = Acknowledgement(options, standing, store, group_commit, stats.put_times, reads, gate)
         steady = SteadyTime(clock, store)
         #: Deliver delayed messages: at any time, and by levels.
-        self.timing = Timing(options, standing, clock, store, sync, stats, steady)
+        self._cancellations = Cancellations(options, clock)
+        self.timing = Timing(options, standing, clock, store, sync, stats, steady, self._cancellations)
         file = self.tables.delay_offsets
         self.schedule = Schedule(options, standing, store, sync, stats, saver, steady, file, self.timing)
         self._decisions = Decisions(standing, clock, store, stats)
@@ -369,7 +371,7 @@ class Broker:
         options, standing, clock, store = self.live, self.standing, self.clock, self.store
         topics, groups, clients, stats = self.topics, self.groups, self.clients, self.stats
         safe = self.acknowledgement
-        drafting = Drafting(options, standing, clock, store, topics, groups)
+        drafting = Drafting(options, standing, clock, store, topics, groups, self._cancellations)
         answers = SendAnswers(options, store, topics, self.saver, safe)
         return (
             SendHandlers(standing, store, stats, self.once, drafting, answers),

@@ -92,6 +92,32 @@ class BrokerLimitOptions(LimitOptions):
         high=limits.TABLE_ENTRIES_CEILING,
         mutable=True,
     )
+    cancellations_max: int = option(
+        limits.CANCELLATIONS_MAX,
+        "maxTimerCancellations",
+        "maximum number of remembered cancellations of delayed messages, about 200 bytes each; one topic may have as "
+        "many as are still free; further ones are refused",
+        low=1,
+        high=limits.TABLE_ENTRIES_CEILING,
+        mutable=True,
+    )
+    once_queries_max: int = option(
+        limits.ONCE_QUERIES_MAX,
+        "maxOnceQueries",
+        "maximum number of queries of idempotent sinks, and of idempotent producers, that are remembered; of more, "
+        "the one of the same topic that was idle for longest is forgotten",
+        low=1,
+        high=limits.TABLE_ENTRIES_CEILING,
+        mutable=True,
+    )
+    once_places_max: int = option(
+        limits.ONCE_PLACES_MAX,
+        "maxOncePlaces",
+        "maximum number of their pairs of partition and queue, about 200 bytes each; the same",
+        low=1,
+        high=limits.TABLE_ENTRIES_CEILING,
+        mutable=True,
+    )
     heartbeats_bytes_max: int = option(
         limits.HEARTBEATS_BYTES_MAX,
         "maxHeartbeatBytes",

@@ -15,6 +15,7 @@ from eruca._filterserver.app import FilterServer
 from eruca._filterserver.options import FilterServerOptions
 from eruca._net.addresses import check_addresses
 from eruca._net.tlsoptions import TlsOptions
+from eruca.errors import ConfigError
 
 
 @add_server_options(Role.FILTERSERVER)
@@ -89,4 +90,15 @@ def _build(settings: Settings, host: str | None, access: AccessOptions, *, insec
         if not settings.is_set("filterServerIP"):
             options = replace(options, host=choose_told_address(host))
     require_loopback("the filter server", options.bind_host, access, insecure=insecure)
+    _require_accounts(access, insecure=insecure)
     return options
+
+
+def _require_accounts(access: AccessOptions, *, insecure: bool) -> None:
+    """Raise ConfigError where anybody could read with this server's account, also on the same machine."""
+    if access.credentials is not None and not access.enabled and not insecure:
+        raise ConfigError(
+            "the filter server would pull with the account of brokerAccessKey for whoever connects, without accounts:"
+            " that account may read every topic",
+            hint="set aclEnable=true too; --insecure allows everyone",
+        )

@@ -300,6 +300,10 @@ FILTER_WAITING_BYTES_MAX = 64 * 1024 * 1024
 # Filter servers one broker accepts: all of them go into every registration and route.
 FILTER_SERVERS_MAX = 64
 
+# --- delayed messages -----------------------------------------------------------------------------------------------
+# Cancellations of delayed messages that a broker remembers, up to 40 days each: 40 MB of memory.
+CANCELLATIONS_MAX = 200_000
+
 # --- messages stored once -------------------------------------------------------------------------------------------
 # What a broker remembers for idempotent sinks: one number for each query, partition and queue, at about 200 bytes in
 # memory and 30 in its table, which is rewritten every few seconds. A query of 2,000 partitions that all write to 64

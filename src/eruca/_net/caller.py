@@ -213,6 +213,9 @@ class Caller:
     def on_held(self, link: Link, size: int) -> None:
         """Nothing to do: we chose the peers we call, and requests to them have their own limits."""
 
+    def on_stray(self, link: Link) -> None:
+        """The call of this response has timed out."""
+
     def on_refused(self, link: Link, error: Exception) -> Exception:
         """Nothing to do: requests of peers that we chose are not counted."""
         return error

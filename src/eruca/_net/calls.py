@@ -38,14 +38,16 @@ class Calls:
         self.waiting[opaque] = (future, self._time() + timeout_s)
         return opaque, future
 
-    def finish(self, answer: Command) -> None:
-        """Complete the call of a response."""
+    def finish(self, answer: Command) -> bool:
+        """Complete the call of a response; return whether there is such a call."""
         waiting = self.waiting.pop(answer.opaque, None)
         if waiting is not None:
             if not waiting[0].done():
                 waiting[0].set_result(answer)
-        elif answer.opaque == FAREWELL:
+            return True
+        if answer.opaque == FAREWELL:
             self.farewell = answer.remark or ""
+        return False
 
     def expire(self, now: float, peer: str) -> bool:
         """Fail the calls that timed out, in one scan; return whether there were any."""

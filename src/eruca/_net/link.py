@@ -80,6 +80,9 @@ class Owner(Protocol):
     def on_refused(self, link: Link, error: Exception) -> Exception:
         """A request is answered with this error; return it, or another one in its place."""
 
+    def on_stray(self, link: Link) -> None:
+        """A connection without an account sent a response to no call."""
+
     def report(self, link: Link, reason: str) -> None:
         """A peer misbehaved; log it with a rate limit."""
 
@@ -296,7 +299,8 @@ class Link(asyncio.Protocol):
             for number, command in enumerate(commands, 1):
                 flag = command.flag
                 if flag & FLAG_RESPONSE:
-                    self.calls.finish(command)
+                    if not self.calls.finish(command) and self.account is None and self._serves:
+                        self._owner.on_stray(self)
                     continue
                 try:
                     answer = handlers.get(command.code, self._owner.handle_unknown)(self, command)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eruca._ground.limits import FIRST_BYTE_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, IDLE_SECONDS_MAX
@@ -169,6 +170,12 @@ class Server:
             except RequestRefused as refusal:
                 return refusal
         return error
+
+    def on_stray(self, link: Link) -> None:
+        """With accounts, a response of a stranger to no call counts as a refused request; nothing answers it."""
+        if self.settings.has_accounts:
+            with suppress(RequestRefused):
+                self._admission.on_stranger(link)
 
     def _meet_unknown(self, link: Link, command: Command) -> Answer:
         """Handle a code without a handler; those of strangers count as refused requests."""

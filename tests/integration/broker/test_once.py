@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from eruca._broker.app import Broker
-from eruca._broker.sending import once as once_module
 from eruca._broker.sending.once import TABLE_NAME
+from eruca._observe.metrics import SERVER
 from eruca._testing.faults import SimulatedDisk
 from eruca._wire.batch import BatchItem, encode_batch
 from eruca._wire.codes import RequestCode, ResponseCode
@@ -291,10 +291,9 @@ async def test_after_power_losses_a_replay_completes_what_the_log_has(
     assert found == {body: 1 for body in rows(*range(total))}
 
 
-async def test_the_query_not_heard_of_for_longest_is_forgotten(
-    broker: Broker, peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(once_module, "ONCE_PLACES_MAX", 4)
+async def test_the_query_not_heard_of_for_longest_is_forgotten(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    broker = await make_broker(once_places_max=4)
+    peer = make_peer(broker)
     for query in ("a", "b"):
         for queue_id in range(2):
             await send_rows(peer, range(1), query=query, queue_id=queue_id)
@@ -305,8 +304,35 @@ async def test_the_query_not_heard_of_for_longest_is_forgotten(
     assert found == {"a": 1, "b": -1, "c": 0}
 
 
-async def test_one_query_alone_cannot_fill_the_memory(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once_module, "ONCE_PLACES_MAX", 2)
+@pytest.mark.parametrize("option", ["once_queries_max", "once_places_max"])
+async def test_queries_of_one_topic_do_not_push_out_those_of_another(
+    make_broker: MakeBroker, make_peer: MakePeer, option: str
+) -> None:
+    """Others may publish to that one only."""
+    broker = await make_broker(**{option: 6})
+    peer = make_peer(broker)
+    for query in ("a", "b"):
+        await send_rows(peer, range(1), query=query)
+    for restart in (False, True):
+        if restart:
+            await broker.stop()
+            broker = await make_broker(**{option: 6})
+            peer = make_peer(broker)
+        for number in range(20):
+            await send_rows(peer, range(1), query=f"x{number}", topic="Evil")
+        once = broker.once
+        assert [once.find_stored("T", 0, OnceMark(query, 0, 0, 0)) for query in "ab"] == [0, 0]
+        left = [number for number in range(20) if once.find_stored("Evil", 0, OnceMark(f"x{number}", 0, 0, 0)) == 0]
+        assert left == [16, 17, 18, 19]
+    # A topic without any gets room.
+    await send_rows(peer, range(1), query="new", topic="New")
+    assert once.find_stored("New", 0, OnceMark("new", 0, 0, 0)) == 0
+    shown = SERVER.snapshot()
+    assert shown["eruca_server_once_queries"] >= 6 <= shown["eruca_server_once_places"]
+
+
+async def test_one_query_alone_cannot_fill_the_memory(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    peer = make_peer(await make_broker(once_places_max=2))
     codes = [(await send_rows(peer, range(1), partition=partition)).code for partition in range(3)]
     assert codes == [ResponseCode.SUCCESS, ResponseCode.SUCCESS, ResponseCode.SERVICE_NOT_AVAILABLE]
 

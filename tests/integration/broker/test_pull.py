@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from eruca._broker.app import Broker
 from eruca._broker.options import BrokerRole
+from eruca._broker.pulling import movedevents
+from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import ConsumerData, GroupConfig, HeartbeatData, MessageModel, SubscriptionData, TopicConfig
 from eruca._wire.codes import RequestCode, ResponseCode, SerializeType
 from eruca._wire.frame import encode_command, make_request
@@ -216,6 +219,34 @@ async def test_an_offset_outside_the_queue_is_corrected(
         }
         properties = parse_properties(notes[0].properties)
         assert (properties["TAGS"], properties["KEYS"]) == ("readers", "readers")
+
+
+async def test_wrong_offsets_fill_no_log(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    """A group that may not publish would fill it otherwise."""
+    clock = VirtualClock()
+    broker = await make_broker(clock=clock)
+    peer = make_peer(broker)
+    await fill(peer, 1)
+    for number in range(100):
+        moved = await try_pull(peer, queue_offset=10**12 + number)
+        assert moved.code == CODE.PULL_OFFSET_MOVED
+    await try_pull(peer, consumer_group="others", queue_offset=10**12)
+    await try_pull(peer, queue_id=1, queue_offset=10**12)
+    clock.advance(9_999)
+    await try_pull(peer, queue_offset=10**12)
+    assert len(stored(broker, "OFFSET_MOVED_EVENT")) == 3
+    clock.advance(1)
+    await try_pull(peer, queue_offset=7)
+    events = [json.loads(note.body) for note in stored(broker, "OFFSET_MOVED_EVENT")]
+    assert [event["offsetRequest"] for event in events] == [10**12] * 3 + [7]
+
+
+async def test_events_about_wrong_offsets_have_a_limit(broker: Broker, peer: Peer, monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(movedevents, "RECENT_MAX", 2)
+    await fill(peer, 1)
+    for number in range(5):
+        await try_pull(peer, consumer_group=f"group-{number}", queue_offset=10**12)
+    assert len(stored(broker, "OFFSET_MOVED_EVENT")) == 2
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------

@@ -135,6 +135,19 @@ async def test_a_delay_is_at_most_what_the_timer_keeps(make_broker: MakeBroker, 
     assert copy.get_property("TIMER_OUT_MS") == str(clock.now_ms() + 60_000)
 
 
+async def test_a_retry_cancels_no_other(make_broker: MakeBroker, make_peer: MakePeer) -> None:
+    """With the name of another message: only a producer cancels."""
+    clock = VirtualClock(1_700_000_000_000)
+    broker = await make_broker(clock=clock, schedule_interval_ms=3_600_000)
+    peer = make_peer(broker)
+    await peer.expect(BACK, delayed(await send(peer), 60_000))
+    ext = await peer.send("Orders", body=b"evil", DELAY="1", TIMER_DEL_UNIQKEY="its id")
+    clock.advance(1000)
+    position = int(ext["msgId"][-16:], 16)
+    await peer.expect(BACK, delayed(look(broker, position), 60_000))
+    assert [copy.get_property("TIMER_DEL_UNIQKEY") for copy in stored(broker, TIMER)] == [None, None]
+
+
 async def test_below_zero_goes_to_the_dead_letters_at_once(peer: Peer) -> None:
     await peer.expect(BACK, give_back(await send(peer), -1))
     assert [message.body for message in stored(peer.broker, DEAD)] == [b"work"]
@@ -232,6 +245,15 @@ async def test_what_was_given_back_is_counted(broker: Broker, peer: Peer) -> Non
     await peer.expect(BACK, give_back(message, -1))
     assert broker.stats.find("SNDBCK_PUT_NUMS", "Orders@workers") is not None
     assert broker.stats.find("TOPIC_PUT_NUMS", SCHEDULE) is not None
+
+
+async def test_names_of_topics_that_senders_made_up_are_not_counted(broker: Broker, peer: Peer) -> None:
+    await peer.expect(BACK, give_back(await send(peer)))  # makes the topic of the retries
+    for number in range(3):
+        ext = await peer.send(RETRY, body=b"work", RETRY_TOPIC=f"{number}" + "t" * 30_000)
+        await peer.expect(BACK, give_back(look(broker, int(ext["msgId"][-16:], 16))))
+    named = {key: series.count for key, series in broker.stats.list_named("SNDBCK_PUT_NUMS")}
+    assert named == {"Orders@workers": 1, "%RETRY%workers@workers": 3}
 
 
 async def test_a_damaged_message_is_not_given_a_clean_bill(broker: Broker, peer: Peer) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from eruca._broker.administering import stats as stats_module
-from eruca._broker.administering.stats import Stats
+from eruca._broker.administering.stats import SEND_BACK_TOPICS_MAX, Stats
 from eruca._broker.app import Broker
 from eruca._testing.clock import VirtualClock
 from eruca._wire.bodies import BrokerStatsData
@@ -165,6 +165,23 @@ def test_the_day_turns_at_local_midnight() -> None:
     bench.clock.advance(86_400_000)
     stats.tick()
     assert (stats.put_morning, stats.put_yesterday_morning) == (15, 10)
+
+
+def test_a_group_that_sends_back_messages_of_many_topics_takes_no_counters_of_others() -> None:
+    stats = Bench().stats
+    for number in range(SEND_BACK_TOPICS_MAX + 100):
+        stats.on_send_back("G", f"T-{number}")
+    stats.on_send_back("G", "T-0")
+    stats.on_send_back("H", "T-0")
+    named = {key: series.count for key, series in stats.list_named("SNDBCK_PUT_NUMS")}
+    assert len(named) == SEND_BACK_TOPICS_MAX + 2
+    assert (named["%RETRY%G@G"], named["T-0@G"], named["T-0@H"]) == (100, 2, 1)
+    stats.remove_topic("T-0")
+    stats.on_send_back("G", "another")
+    assert dict(stats.list_named("SNDBCK_PUT_NUMS"))["%RETRY%G@G"].count == 101
+    stats.remove_group("G")
+    stats.on_send_back("G", "T-1")
+    assert [key for key, _ in stats.list_named("SNDBCK_PUT_NUMS")] == ["T-1@G"]
 
 
 def test_counters_go_with_their_topic_and_their_group() -> None:

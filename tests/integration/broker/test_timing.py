@@ -14,6 +14,7 @@ from eruca._broker.app import Broker
 from eruca._broker.delaying import timing as module
 from eruca._broker.options import BrokerRole
 from eruca._broker.sending.mapping import map_timer
+from eruca._observe.metrics import SERVER
 from eruca._testing.clock import VirtualClock
 from eruca._testing.faults import SimulatedDisk
 from eruca._wire.batch import BatchItem, encode_batch
@@ -66,6 +67,11 @@ def append(broker: Broker, due_ms: int, body: bytes = b"x", unique_id: str = "id
 def keep_files(store: Path) -> dict[Path, bytes]:
     """The timer's files as a kill would leave them now."""
     return {path: path.read_bytes() for path in (store / "eruca-timer").rglob("*") if path.is_file()}
+
+
+def list_sizes(directory: Path) -> list[int]:
+    """The sizes of its files, by name."""
+    return [path.stat().st_size for path in sorted(directory.iterdir())]
 
 
 def put_files(files: dict[Path, bytes], lost: str = "nothing") -> None:
@@ -207,6 +213,65 @@ async def test_cancelled_messages_do_not_come(make_broker: MakeBroker, make_peer
     run(broker)
     assert bodies(broker) == [b"three"]
     assert broker.timing.pending == 0
+
+
+async def test_cancellations_have_a_limit_of_which_a_topic_leaves_half(
+    make_broker: MakeBroker, make_peer: MakePeer, tmp_path: Path
+) -> None:
+    """Keys as long as a message may have them weigh no more than others, and what was accepted counts after a start."""
+    clock = VirtualClock(1_700_000_000_000)
+    broker = await make_quiet(make_broker, clock, cancellations_max=8)
+    peer = make_peer(broker)
+    await peer.send("Orders", body=b"later", TIMER_DELAY_MS="60000", UNIQ_KEY="3" + "k" * 30_000)
+
+    async def cancel(topic: str, number: int) -> tuple[int, str]:
+        unique_id = f"{number}" + "k" * 30_000
+        answer = await peer.ask(RequestCode.SEND_MESSAGE_V2, header({"TIMER_DEL_UNIQKEY": unique_id}, topic), b"")
+        run(broker)
+        return answer.code, answer.remark or ""
+
+    assert [(await cancel("Orders", number))[0] for number in range(6)] == [0, 0, 0, 0, 1, 1]
+    _, remark = await cancel("Orders", 9)
+    assert remark == (
+        "no more messages of Orders can be cancelled: it has 4 cancellations, all topics 4 (maxTimerCancellations=8)"
+    )
+    # Others have room, each a half of what is left.
+    assert [(await cancel("Bills", number))[0] for number in range(3)] == [0, 0, 1]
+    assert [(await cancel("Parcels", number))[0] for number in range(2)] == [0, 1]
+    assert SERVER.snapshot()["eruca_server_timer_cancellations"] >= 7
+    await broker.stop()
+    assert sum(await asyncio.to_thread(list_sizes, tmp_path / "store" / "eruca-timer" / "cancelled")) < 500
+    broker = await make_quiet(make_broker, clock, cancellations_max=8)
+    peer = make_peer(broker)
+    assert (await cancel("Orders", 9))[0] == 1
+    run_until(broker, clock, clock.now_ms() + 60_000, 1000)
+    assert broker.timing.pending == 0 and bodies(broker) == []
+    # They are forgotten when no message can come that they cancel.
+    clock.advance(41 * DAY_MS)
+    await broker.timing.save()
+    assert [(await cancel("Orders", number))[0] for number in range(5)] == [0, 0, 0, 0, 1]
+
+
+async def test_a_cancellation_among_many_is_not_the_price_of_all(make_broker: MakeBroker, tmp_path: Path) -> None:
+    """A save writes what is new."""
+    clock = VirtualClock(1_700_000_000_000)
+    broker = await make_quiet(make_broker, clock)
+    directory = tmp_path / "store" / "eruca-timer" / "cancelled"
+
+    def cancel(name: str) -> None:
+        message = Record("Orders", body=b"c", properties=encode_properties({"TIMER_DEL_UNIQKEY": name}))
+        map_timer(message, clock.now_ms() + DAY_MS)
+        broker.store.append(message)
+
+    for number in range(1000):
+        cancel(f"cancelled-{number}")
+    run(broker)
+    await broker.timing.save()
+    cancel("one more")
+    run(broker)
+    await broker.timing.save()
+    sizes = await asyncio.to_thread(list_sizes, directory)
+    assert sizes[0] > 32_000 and sizes[-1] < 100
 
 
 async def test_a_clean_restart_goes_on(make_broker: MakeBroker) -> None:

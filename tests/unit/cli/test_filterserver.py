@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from eruca._cli.main import main
+from tests.accounts import write_accounts
 
 
 def run(*arguments: str) -> Result:
@@ -43,6 +45,20 @@ def test_what_cannot_work_is_refused(arguments: list[str], reason: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 1
     assert reason in result.stderr
+
+
+def test_it_does_not_lend_its_account_to_everybody(tmp_path: Path) -> None:
+    keys = ["--option", "brokerAccessKey=the-brokers", "--option", "brokerSecretKey=secret-of-brokers"]
+    refused = run("-p", *keys)
+    assert refused.exit_code == 1
+    said = " ".join(refused.stderr.split())
+    assert "with the account of brokerAccessKey for whoever connects" in said
+    assert "set aclEnable=true too; --insecure allows everyone" in said
+    assert "secret-of-brokers" not in said
+    write_accounts(tmp_path / "plain_acl.yml")
+    accounts = ["--option", "aclEnable=true", "--option", f"aclFile={tmp_path / 'plain_acl.yml'}"]
+    assert run("-p", *keys, *accounts).exit_code == 0
+    assert run("-p", *keys, "--insecure").exit_code == 0
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

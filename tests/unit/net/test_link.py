@@ -61,6 +61,9 @@ class Owner:
     def on_refused(self, link: Link, error: Exception) -> Exception:
         return error
 
+    def on_stray(self, link: Link) -> None:
+        self.said.append("stray")
+
     def report(self, link: Link, reason: str) -> None:
         self.said.append(reason)
 

@@ -345,6 +345,28 @@ async def test_strangers_may_be_refused_only_so_often() -> None:
     assert count("serverMaxAnonymousRequests") - before >= 1
 
 
+async def test_responses_of_strangers_to_no_call_count_as_refused_requests() -> None:
+    """They are neither answered nor unknown, and each takes as long to read as a request."""
+    limits = LimitOptions(refusals_per_second_max=3)
+    before = count("serverMaxAnonymousRequests")
+    strays = [make_request(ECHO, opaque=number).answer(ResponseCode.SUCCESS) for number in range(200)]
+    async with (
+        run_server(HANDLERS, refuse_unknown, limits=lambda: limits, has_accounts=True) as server,
+        open_peer(server.port) as member,
+    ):
+        (link,) = await wait_for_links(server, 1)
+        link.account = "someone"  # its call may have timed out before the response
+        member.write(*strays)
+        assert (await member.ask(make_request(ECHO, opaque=1))).code == ResponseCode.SUCCESS
+        assert count("serverMaxAnonymousRequests") == before
+        async with open_peer(server.port) as stranger:
+            stranger.write(*strays)
+            await turn_until(lambda: count("serverMaxAnonymousRequests") > before)
+            for _ in range(100):  # the rest of them waits
+                await asyncio.sleep(0)
+        assert count("serverMaxAnonymousRequests") - before <= 64
+
+
 async def test_without_accounts_nobody_is_a_stranger() -> None:
     limits = LimitOptions(refusals_per_second_max=1)
     async with run_server(HANDLERS, refuse_unknown, limits=lambda: limits) as server, open_peer(server.port) as peer:

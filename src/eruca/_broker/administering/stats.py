@@ -20,11 +20,16 @@ from eruca._broker.administering.rates import PutTimes, Rates, Sample
 from eruca._ground.clock import Clock
 from eruca._ground.digits import read_digits
 from eruca._wire.bodies import BrokerStatsData, StatsItem
+from eruca._wire.names import RETRY_PREFIX
 
 log = logging.getLogger(__name__)
 
 # The number of series is bounded because peers choose topics and groups. Later ones count in the totals only.
 SERIES_MAX = 20_000
+# The topics by which the messages are counted that one group sends back: whoever may send to its retry topic names
+# them. Further ones count under the retry topic.
+SEND_BACK_TOPICS_MAX: Final = 64
+_SEND_BACK: Final = "SNDBCK_PUT_NUMS"
 _MINUTE_S = 60.0
 
 
@@ -154,6 +159,8 @@ class Stats:
         self._gets: dict[str, dict[str, QueueSeries]] = {}
         # Counters that are too rare for an attribute of their own, by name and key.
         self._named: dict[tuple[str, str], Series] = {}
+        # The topics of messages that were sent back, by group.
+        self._sent_back: dict[str, set[str]] = {}
         self._broker_put = Series()
         self._broker_get = Series()
         self._series_count = 0
@@ -234,7 +241,11 @@ class Stats:
 
     def on_send_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer sent back."""
-        self.add("SNDBCK_PUT_NUMS", f"{topic}@{group}", 1)
+        topics = self._sent_back.setdefault(group, set())
+        if topic not in topics and len(topics) >= SEND_BACK_TOPICS_MAX:
+            topic = RETRY_PREFIX + group
+        topics.add(topic)
+        self.add(_SEND_BACK, f"{topic}@{group}", 1)
 
     def add(self, name: str, key: str, amount: int, times: int = 1) -> None:
         """Add to another counter; the key is a topic, or words joined by @ of which the first is the topic."""
@@ -315,11 +326,14 @@ class Stats:
         for topics in self._gets.values():
             topics.pop(topic, None)
         self._gets = {group: topics for group, topics in self._gets.items() if topics}
+        for topics_of_group in self._sent_back.values():
+            topics_of_group.discard(topic)
         self._keep_named(lambda words: words[0] != topic)
 
     def remove_group(self, group: str) -> None:
         """Remove the counters of a deleted group."""
         self._gets.pop(group, None)
+        self._sent_back.pop(group, None)
         self._keep_named(lambda words: group not in words[1:])
 
     def _keep_named(self, is_kept: Callable[[list[str]], bool]) -> None:

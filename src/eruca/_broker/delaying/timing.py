@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from eruca._broker.administering.stats import Stats
+from eruca._broker.delaying.cancellations import Cancellations
 from eruca._broker.delaying.steadytime import SteadyTime
 from eruca._broker.options import LiveOptions
 from eruca._broker.sending.stored import copy_message, read_message
@@ -27,9 +29,9 @@ from eruca._core.timingwheel import TimerEntry, TimingWheel, slot_of
 from eruca._ground.clock import Clock
 from eruca._ground.digits import read_digits
 from eruca._ground.repeating import Repeating
-from eruca._net.guards import Reporter
 from eruca._store.messagestore import MessageStore
 from eruca._store.queues.consumequeue import FILLER_SIZE, ConsumeQueue
+from eruca._store.tables.cancelled import Cancelled
 from eruca._store.tables.timerlog import TimerCheckpoint, TimerLog
 from eruca._wire.bodies import TimerProgress
 from eruca._wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -60,9 +62,6 @@ _TURN_READS_MAX = 128
 _TURN_MESSAGES_MAX = 32
 _TURN_BYTES_MAX = 1024 * 1024
 _TURN_BLOCKS_MAX = 128
-# Cancellations: how many are remembered, and for how long after the first match (a sender may have sent twice).
-CANCELLED_MAX = 200_000
-_MET_MS = 600_000
 _OUT_MS = TIMER_OUT_MS.encode()
 _DEL_UNIQKEY = TIMER_DEL_UNIQKEY.encode()
 _ROLLED_FROM = TIMER_ROLLED_FROM.encode()
@@ -92,15 +91,12 @@ class Timing:
     _sync: Callable[[], asyncio.Future[bool]]
     _stats: Stats
     _steady: SteadyTime
+    _cancelled: Cancellations
 
     def __post_init__(self) -> None:
         self._log = self._make_log()
         self._wheel = TimingWheel(self._clock.now_ms() - 1)
         self._read_offset = 0
-        # Cancelled messages (topic and unique id), and until when they are remembered.
-        self._cancelled: dict[str, int] = {}
-        self._reporter = Reporter(log)
-        self._cancelled_changed = False
         # Records that were rolled shortly before a crash, while the saved wheel still has them.
         self._superseded: set[int] = set()
         self._caught_up_at = 0
@@ -134,7 +130,7 @@ class Timing:
             return
         self._log = self._make_log()
         checkpoint = await loop.run_in_executor(None, self._log.open)
-        self._cancelled = await loop.run_in_executor(None, self._log.load_cancelled)
+        self._cancelled.restore(await loop.run_in_executor(None, self._log.cancelled.load))
         queue = self._find_queue()
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         self._caught_up_at = high
@@ -292,7 +288,8 @@ class Timing:
             return
         cancelled = get_property(properties, _DEL_UNIQKEY)
         if cancelled is not None:
-            self._cancel(parse_properties(properties).get(REAL_TOPIC, ""), cancelled.decode("utf-8", "replace"), due_ms)
+            topic = parse_properties(properties).get(REAL_TOPIC, "")
+            self._cancelled.add(topic, cancelled.decode("utf-8", "replace"), due_ms)
             return
         if self._read_offset < self._inherited.read_offset and due_ms <= self._inherited.through_ms:
             return  # the previous master has delivered it
@@ -305,23 +302,6 @@ class Timing:
     @property
     def _roll_ms(self) -> int:
         return max(_ROLL_MS_MIN, min(ROLL_MS_MAX, self._store.options.retention_hours * _HOUR_MS * 2 // 3))
-
-    def _cancel(self, topic: str, unique_id: str, until_ms: int) -> None:
-        if len(self._cancelled) >= CANCELLED_MAX:
-            now_ms = self._clock.now_ms()
-            self._cancelled = {key: until for key, until in self._cancelled.items() if until >= now_ms}
-            if len(self._cancelled) >= CANCELLED_MAX:
-                self._reporter.report(topic, f"messages of {topic} are not cancelled: {CANCELLED_MAX} wait already")
-                return
-        # A little longer than the message itself waits.
-        self._cancelled[_key_of(topic, unique_id)] = until_ms + _MET_MS
-        self._cancelled_changed = True
-
-    def _is_cancelled(self, message: Record) -> bool:
-        if not self._cancelled:
-            return False
-        properties = message.read_properties()
-        return _key_of(properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")) in self._cancelled
 
     # -- delivering --------------------------------------------------------------------------------------------------
 
@@ -376,10 +356,7 @@ class Timing:
             log.error("the timer message at %d has no destination and is skipped", entry.position)
             return 0
         assert topic is not None
-        key = _key_of(topic, properties.get(UNIQ_KEY, ""))
-        if key in self._cancelled:
-            self._cancelled[key] = min(self._cancelled[key], now_ms + _MET_MS)
-            self._cancelled_changed = True
+        if self._cancelled.meet(topic, properties.get(UNIQ_KEY, "")):
             return 0
         steady = self._steady
         steady_due_ms = steady.find_due(entry.position, due_ms, due_ms - message.store_timestamp)
@@ -401,30 +378,31 @@ class Timing:
     async def save(self) -> None:
         """Save the progress of the timer if it changed."""
         async with self._saving:
+            await self._cancelled.sweep()
             await self._save_entries()
             self._wheel.settle(self._clock.now_ms())
             # No other task runs before the next await, so offset, log and time are consistent.
             checkpoint = TimerCheckpoint(self._read_offset, self._log.end, self._wheel.through_ms)
             # The passing of time alone is not worth a write.
             is_known = (checkpoint.read_offset, checkpoint.log_end) == (self._saved.read_offset, self._saved.log_end)
-            if is_known and not self._has_finished and not self._cancelled_changed:
+            if is_known and not self._has_finished and not self._cancelled.has_changed:
                 return
             self._has_finished = False
-            cancelled = None
-            if self._cancelled_changed:
-                now_ms = self._clock.now_ms()
-                self._cancelled = {key: until for key, until in self._cancelled.items() if until >= now_ms}
-                cancelled = dict(self._cancelled)
-                self._cancelled_changed = False
+            changed: Sequence[Cancelled] = ()
+            everything = False
+            if self._cancelled.has_changed:
+                is_due = self._log.cancelled.should_replace(len(self._cancelled))
+                changed, everything = self._cancelled.take_changes(everything=is_due)
             loop = asyncio.get_running_loop()
             try:
                 # Copies must be on disk before the checkpoint counts them as delivered.
                 if not await self._sync():
                     raise StoreError("the log was not synced before the store closed")
-                await loop.run_in_executor(None, self._log.save, checkpoint, cancelled)
+                await loop.run_in_executor(None, partial(self._log.save, checkpoint, changed, everything=everything))
             except BaseException:
                 self._has_finished = True
-                self._cancelled_changed |= cancelled is not None
+                if changed or everything:
+                    self._cancelled.keep_changes()
                 raise
             self._saved = checkpoint
             detached = self._log.forget_below(slot_of(checkpoint.through_ms))
@@ -441,7 +419,3 @@ class Timing:
             count += 1
             if count % _TURN_BLOCKS_MAX == 0:
                 await asyncio.sleep(0)
-
-
-def _key_of(topic: str, unique_id: str) -> str:
-    return f"{topic} {unique_id}"

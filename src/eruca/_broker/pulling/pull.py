@@ -14,6 +14,7 @@ from eruca._broker.groups.offsets import Offsets
 from eruca._broker.options import BrokerOptions, BrokerRole, LiveOptions
 from eruca._broker.pulling.hold import Hold, Holds
 from eruca._broker.pulling.logpieces import WHOLE_BYTES_MAX, LogPieces, extend_frame
+from eruca._broker.pulling.movedevents import OffsetMovedEvents
 from eruca._broker.pulling.subscriptions import TAG, PullFilter, PullFilters
 from eruca._broker.refusals import FAQ, refuse
 from eruca._broker.replication.readlimit import ReadLimit
@@ -28,17 +29,14 @@ from eruca._net.handlers import HandlerTable
 from eruca._net.link import Answer, Link
 from eruca._store.messagestore import MessageStore
 from eruca._store.reading.slices import ReadBounds, ReadResult, ReadStatus
-from eruca._wire import fastjson
 from eruca._wire.bodies import GroupConfig, MessageModel
 from eruca._wire.codes import RequestCode, ResponseCode, SerializeType
 from eruca._wire.command import FRAME_PREFIX
 from eruca._wire.frame import Command, encode_command
 from eruca._wire.headers import EmptyHeader, PullMessageAnswerHeader, PullMessageHeader
-from eruca._wire.names import MASTER_ID, OFFSET_MOVED_TOPIC, READ
-from eruca._wire.properties import encode_properties
-from eruca._wire.record import Record
+from eruca._wire.names import MASTER_ID, READ
 from eruca._wire.sysflag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
-from eruca.errors import RequestRefused, StoreError, TableFull
+from eruca.errors import RequestRefused, TableFull
 
 _TEMPLATE = (
     '{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","maxOffset":"%d","minOffset":"%d"%s},'
@@ -102,6 +100,7 @@ class PullHandlers:
         self._memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.holds = Holds(self._options, self._resume, self._max_offset)
         self.pieces = LogPieces(self._store)
+        self._moved = OffsetMovedEvents(self._options, self._standing, self._clock, self._store, self._stats)
 
     def register(self, table: HandlerTable) -> None:
         """Register the handler."""
@@ -200,7 +199,7 @@ class PullHandlers:
                 self._park(link, command, header, pull_filter, deadline, weight)
                 return None
         if code is _OFFSET_MOVED and self._standing.writable:
-            self._tell_offset_moved(header, result)
+            self._moved.tell(header, result)
         if result.slices:
             self._stats.on_get(
                 header.consumer_group,
@@ -365,34 +364,6 @@ class PullHandlers:
                 weight,
             )
         )
-
-    def _tell_offset_moved(self, header: PullMessageHeader, result: ReadResult) -> None:
-        """Store an event for operators: a group requested an offset that does not exist."""
-        event = {
-            "consumerGroup": header.consumer_group,
-            "messageQueue": {
-                "brokerName": self._options.now.name,
-                "queueId": header.queue_id,
-                "topic": header.topic,
-            },
-            "offsetNew": result.next_offset,
-            "offsetRequest": header.queue_offset,
-        }
-        group = header.consumer_group
-        try:
-            note = self._store.append(
-                Record(
-                    topic=OFFSET_MOVED_TOPIC,
-                    body=fastjson.write(event),
-                    properties=encode_properties({"KEYS": group, "DELAY": "0", "TAGS": group}),
-                    born_timestamp=self._clock.now_ms(),
-                    born_host=self._standing.store_host,
-                    store_host=self._standing.store_host,
-                )
-            )
-        except StoreError:
-            return  # best effort only
-        self._stats.on_own(note.size)
 
 
 def _choose_bounds(header: PullMessageHeader, options: BrokerOptions) -> ReadBounds:

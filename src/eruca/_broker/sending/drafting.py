@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from eruca._broker.delaying.cancellations import Cancellations
 from eruca._broker.groups.groups import Groups
 from eruca._broker.options import LiveOptions
 from eruca._broker.refusals import FAQ, refuse, refuse_topic_name
@@ -26,13 +27,14 @@ from eruca._wire.frame import Command
 from eruca._wire.headers import AnySendHeader
 from eruca._wire.host import pack_host
 from eruca._wire.names import DLQ_PREFIX, FORBIDDEN_TO_SEND, READ, RETRY_PREFIX, WRITE
-from eruca._wire.properties import does_wait, get_property, is_half
+from eruca._wire.properties import TIMER_DEL_UNIQKEY, does_wait, get_property, is_half
 from eruca._wire.record import Record
 from eruca._wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, set_host_bits
 from eruca.errors import RequestRefused
 
 _HOST_NOTE = "host"
 _LEVEL_DIGITS_MAX = 10
+_DEL_UNIQKEY = TIMER_DEL_UNIQKEY.encode()
 
 
 class Draft(msgspec.Struct, gc=False):
@@ -53,6 +55,7 @@ class Drafting:
     _store: MessageStore
     _topics: Topics
     _groups: Groups
+    _cancellations: Cancellations
 
     def __post_init__(self) -> None:
         self._delays = DelayLevels(self._store.options.delay_levels)
@@ -104,6 +107,8 @@ class Drafting:
         elif TIMER_MARK in raw:
             due_ms = self._find_due_time(raw)
             if due_ms is not None:
+                if get_property(raw, _DEL_UNIQKEY) is not None:
+                    self._cancellations.refuse_if_full(topic)
                 map_timer(message, due_ms)
                 self._topics.create_internal(message.topic, 1)
         return Draft(message, queue_id, waits)

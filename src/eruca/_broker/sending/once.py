@@ -30,10 +30,13 @@ import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
+from eruca._broker.options import LiveOptions
+from eruca._broker.sending.onceshelf import PlaceKey, Progress, Shelf
 from eruca._ground.digits import read_digits
-from eruca._ground.limits import ONCE_PLACES_MAX, ONCE_QUERIES_MAX
+from eruca._net.guards import Reporter
+from eruca._net.meters import count_refused, show
 from eruca._store.filesystem import FileSystem
 from eruca._store.messagestore import MessageStore
 from eruca._store.tables.saving import TableSaver
@@ -58,9 +61,6 @@ _UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
 # What a slave reads of the log per turn: a few milliseconds of event loop time.
 _TURN_BYTES: Final = 4 * 1024 * 1024
 
-# Queue and partition.
-_PlaceKey: TypeAlias = tuple[int, int]
-
 
 class OnceQuery(JsonBody):
     """What is remembered of a query: its newest batch, and the highest sequence, by topic and `queue:partition`.
@@ -84,57 +84,6 @@ class OnceTable(JsonBody):
     queries: dict[str, OnceQuery] = kept_dict()
 
 
-class _Progress:
-    """The newest batch of a query in a topic, and the highest sequence by queue and partition."""
-
-    __slots__ = ("batch", "islands", "places")
-
-    def __init__(self, batch: int) -> None:
-        self.batch = batch
-        self.places: dict[_PlaceKey, int] = {}
-        # Sequences stored above the highest one without a gap before it.
-        self.islands: dict[_PlaceKey, list[tuple[int, int]]] = {}
-
-
-class _Query:
-    """What is stored of a query, by topic, and the number of its places."""
-
-    __slots__ = ("count", "topics")
-
-    def __init__(self) -> None:
-        self.topics: dict[str, _Progress] = {}
-        self.count = 0
-
-    def get_progress(self, topic: str, batch: int) -> _Progress:
-        """Return that of a topic, which begins anew with a newer batch."""
-        progress = self.topics.get(topic)
-        if progress is None or batch > progress.batch:
-            if progress is not None:
-                self.count -= len(progress.places)
-            progress = self.topics[topic] = _Progress(batch)
-        return progress
-
-
-class _Shelf:
-    """Queries in order of last use, or producers, and the number of their places."""
-
-    __slots__ = ("count", "queries")
-
-    def __init__(self) -> None:
-        self.queries: dict[str, _Query] = {}
-        self.count = 0
-
-    def forget_oldest(self) -> None:
-        """Forget those idle for longest until the rest is within the limits."""
-        queries = self.queries
-        while (self.count > ONCE_PLACES_MAX or len(queries) > ONCE_QUERIES_MAX) and len(queries) > 1:
-            name = next(iter(queries))
-            self.count -= queries.pop(name).count
-            # Producers are never announced as gone, so forgetting one is nothing to worry about.
-            level = logging.DEBUG if name.startswith(PRODUCER_PREFIX) else logging.WARNING
-            log.log(level, "dropping the record of what %s has stored: there are too many", name)
-
-
 class OnceFile(TableFile[OnceTable]):
     """The table on disk."""
 
@@ -152,12 +101,16 @@ class OnceFile(TableFile[OnceTable]):
 class Once:
     """What was stored of each query."""
 
-    def __init__(self, store: MessageStore, file: OnceFile, saver: TableSaver) -> None:
+    def __init__(self, options: LiveOptions, store: MessageStore, file: OnceFile, saver: TableSaver) -> None:
+        self._options = options
         self._store = store
         self._file = file
         self._saver = saver
-        self._queries = _Shelf()
-        self._producers = _Shelf()
+        self._queries = Shelf()
+        self._producers = Shelf()
+        self._reporter = Reporter(log)
+        show("once_queries", "Queries of idempotent sinks, and idempotent producers.", self, lambda it: it._count()[0])
+        show("once_places", "Numbers that are remembered of these.", self, lambda it: it._count()[1])
         # Messages that were already stored.
         self.dropped = 0
         # Marks that were read from the log.
@@ -174,10 +127,14 @@ class Once:
         if self.is_ready:
             saver.add(_SAVER_NAME, file, self._take_table, self._note_saved)
 
-    def _find_shelf(self, name: str) -> _Shelf:
+    def _find_shelf(self, name: str) -> Shelf:
         return self._producers if name.startswith(PRODUCER_PREFIX) else self._queries
 
-    def _find(self, topic: str, mark: OnceMark) -> _Progress | None:
+    def _count(self) -> tuple[int, int]:
+        shelves = (self._queries, self._producers)
+        return sum([len(shelf.queries) for shelf in shelves]), sum([shelf.count for shelf in shelves])
+
+    def _find(self, topic: str, mark: OnceMark) -> Progress | None:
         query = self._find_shelf(mark.query).queries.get(mark.query)
         return None if query is None else query.topics.get(topic)
 
@@ -211,22 +168,21 @@ class Once:
     def check_room(self, topic: str, queue_id: int, mark: OnceMark) -> None:
         """Raise StoreFull if one query alone would exceed the number of places that can be remembered."""
         query = self._find_shelf(mark.query).queries.get(mark.query)
-        if query is None or query.count < ONCE_PLACES_MAX:
+        most = self._options.now.once_places_max
+        if query is None or query.count < most:
             return
         progress = query.topics.get(topic)
         if progress is None or (mark.batch <= progress.batch and (queue_id, mark.partition) not in progress.places):
             raise StoreFull(
                 f"query {mark.query} writes from too many partitions to too many queues: at most"
-                f" {ONCE_PLACES_MAX} pairs are remembered",
+                f" {most} pairs are remembered (maxOncePlaces)",
                 hint="write from fewer partitions (coalesce), or with delivery=at-least-once",
             )
 
     def note(self, topic: str, queue_id: int, mark: OnceMark) -> None:
         """Note a stored message, and that all earlier ones of its batch and partition in the queue are stored."""
         shelf = self._find_shelf(mark.query)
-        # The most recently used query is at the end.
-        query = shelf.queries.pop(mark.query) if mark.query in shelf.queries else _Query()
-        shelf.queries[mark.query] = query
+        query = shelf.use(mark.query, topic)
         shelf.count -= query.count
         progress = query.get_progress(topic, mark.batch)
         shelf.count += query.count
@@ -244,8 +200,26 @@ class Once:
         if islands is not None and islands[-1][1] > mark.sequence:
             progress.islands[place] = [island for island in islands if island[1] > mark.sequence]
         self._changed = True
-        if shelf.count > ONCE_PLACES_MAX or len(shelf.queries) > ONCE_QUERIES_MAX:
-            shelf.forget_oldest()
+        options = self._options.now
+        if shelf.count > options.once_places_max or len(shelf.queries) > options.once_queries_max:
+            self._make_room(shelf, topic)
+
+    def _make_room(self, shelf: Shelf, topic: str) -> None:
+        """Forget those idle for longest until the rest is within the limits."""
+        options = self._options.now
+        while len(shelf.queries) > 1:
+            if shelf.count > options.once_places_max:
+                key, most = "maxOncePlaces", options.once_places_max
+            elif len(shelf.queries) > options.once_queries_max:
+                key, most = "maxOnceQueries", options.once_queries_max
+            else:
+                return
+            name = shelf.forget_oldest(topic)
+            count_refused(key)
+            # Producers are never announced as gone, so forgetting one is nothing to worry about.
+            if not name.startswith(PRODUCER_PREFIX):
+                text = f"dropping the record of what {name} has stored: there are too many ({key}={most})"
+                self._reporter.report(topic, text)
 
     def _note_island(self, topic: str, queue_id: int, mark: OnceMark) -> None:
         """Note a stored message when it is not known whether all earlier ones are stored."""
@@ -333,14 +307,14 @@ class Once:
         """Restore the state from a table."""
         for name, kept_query in table.queries.items():
             shelf = self._find_shelf(name)
-            query = shelf.queries[name] = _Query()
             for topic, places in kept_query.places.items():
+                query = shelf.use(name, topic)
                 progress = query.get_progress(topic, kept_query.batches.get(topic, kept_query.batch))
                 progress.places = {_read_place(place): sequence for place, sequence in places.items()}
                 found = kept_query.islands.get(topic, {})
                 progress.islands = {_read_place(place): list(islands) for place, islands in found.items()}
                 query.count += len(places)
-            shelf.count += query.count
+                shelf.count += len(places)
         self._saved_position = table.position
 
     # -- on a slave ---------------------------------------------------------------------------------------------------
@@ -364,7 +338,7 @@ class Once:
     def _on_cut(self, _: int) -> None:
         """A part of the log is gone, and marks with it: read the whole remaining log again."""
         log.warning("a part of the log was cut off: reading all marks again")
-        self._queries, self._producers = _Shelf(), _Shelf()
+        self._queries, self._producers = Shelf(), Shelf()
         self._waiting = None
         self._cuts = self._store.lineage.cuts
         self._read_to = 0
@@ -421,19 +395,19 @@ class Once:
         return True
 
 
-def _write_place(place: _PlaceKey) -> str:
+def _write_place(place: PlaceKey) -> str:
     return f"{place[0]}:{place[1]}"
 
 
-def _read_place(text: str) -> _PlaceKey:
+def _read_place(text: str) -> PlaceKey:
     queue_id, _, partition = text.partition(":")
     return int(queue_id), int(partition)
 
 
-def load_once(store: MessageStore, saver: TableSaver) -> Once:
+def load_once(options: LiveOptions, store: MessageStore, saver: TableSaver) -> Once:
     """Load the table of a store, and read the marks in the log after it; blocks."""
     file = OnceFile(store.disk, store.paths.once)
-    once = Once(store, file, saver)
+    once = Once(options, store, file, saver)
     if not once.is_ready:
         return once
     table = file.load()

@@ -27,6 +27,7 @@ from eruca._wire.properties import (
     ORIGIN_MESSAGE_ID,
     RETRY_LEVEL_FIRST,
     RETRY_TOPIC,
+    TIMER_DEL_UNIQKEY,
     WAIT,
     encode_properties,
     parse_properties,
@@ -120,6 +121,9 @@ class SendBackHandlers:
         copy = copy_message(found, topic, queue_id, encode_properties(properties))
         copy.reconsume_times += 1
         if delay_ms:
+            # Of a message that waited for a delay level; here it would cancel one that the same group sent back.
+            properties.pop(TIMER_DEL_UNIQKEY, None)
+            copy.properties = encode_properties(properties)
             self._topics.create_internal(TIMER_TOPIC, 1)
             map_timer(copy, self._clock.now_ms() + delay_ms)
         elif level:
@@ -145,7 +149,10 @@ class SendBackHandlers:
         stats = self._stats
         if copy.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
             stats.on_put(copy.topic, 1, copy.size, copy.queue_id)
-        stats.on_send_back(header.group, copy.get_property(RETRY_TOPIC) or copy.topic)
+        retry_topic = RETRY_PREFIX + header.group
+        topic = copy.get_property(RETRY_TOPIC) or retry_topic
+        # A message in the retry topic may be from anybody, with any name.
+        stats.on_send_back(header.group, topic if self._topics.get(topic) is not None else retry_topic)
 
     def _acknowledge(self, copy: Record) -> Result:
         # The consumer forgets the message when it gets the response, so the copy must be on disk and slaves by then.

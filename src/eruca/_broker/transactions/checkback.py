@@ -40,6 +40,7 @@ from eruca._core.transactions import (
     Stored,
     StoreRefused,
 )
+from eruca._ground.config import shorten
 from eruca._ground.digits import read_digits
 from eruca._ground.repeating import Repeating
 from eruca._net.guards import Reporter
@@ -249,11 +250,12 @@ class CheckBackService:
         self._topics.create_internal(MAX_CHECK_TOPIC, 1)
         self._append(copy_message(message, MAX_CHECK_TOPIC, 0))
         self.given_up += 1
-        log.error(
-            "the half message %s of group %s was undecided for too long and was moved to %s",
-            encode_offset_id(message.store_host, message.position),
-            message.get_property(PGROUP),
-            MAX_CHECK_TOPIC,
+        group, half_id = _find_group(message), encode_offset_id(message.store_host, message.position)
+        # Its sender chose the group: not a line for each half, and no long ones.
+        self._reporter.report(
+            f"given up {group}",
+            f"the half message {half_id} of group {group} was undecided for too long and was moved to"
+            f" {MAX_CHECK_TOPIC}",
         )
 
     def _ask(self, found: Record, copy: Record) -> None:
@@ -262,6 +264,7 @@ class CheckBackService:
         producer = self._choose_producer(group, topic)
         if producer is None:
             self._orphans += 1
+            group = _find_group(copy)
             self._reporter.report(
                 group, f"no producer of group {group} that may publish to {topic} is connected to check a half message"
             )
@@ -291,6 +294,11 @@ class CheckBackService:
             return None
         self._turn += 1
         return members[self._turn % len(members)]
+
+
+def _find_group(message: Record) -> str:
+    """Return the group of the producer, shortened for the log."""
+    return shorten(message.get_property(PGROUP) or "")
 
 
 def _as_sent(found: Record, copy: Record) -> Record:

@@ -24,6 +24,7 @@ import struct
 import sys
 import zlib
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,7 @@ from eruca._store.filesystem import FileSystem
 from eruca._store.jsonfile import JsonFile
 from eruca._store.log.chain import Chain
 from eruca._store.log.segment import Segment
+from eruca._store.tables.cancelled import Cancelled, CancelledFiles
 from eruca.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -100,7 +102,8 @@ class TimerLog:
         self._checkpoint = JsonFile(
             disk, directory / "checkpoint", decode_checkpoint, lambda pair: encode_checkpoint(*pair)
         )
-        self._cancelled = JsonFile(disk, directory / "cancelled.json", msgspec.json.Decoder(dict[str, int]).decode)
+        #: The cancelled messages.
+        self.cancelled = CancelledFiles(disk, directory)
         self._chain = self._make_chain()
         # Positions of the blocks of each slot.
         self._blocks: dict[int, array[int]] = {}
@@ -260,11 +263,15 @@ class TimerLog:
         for segment in detached:
             self._chain.dispose(segment)
 
-    def save(self, checkpoint: TimerCheckpoint, cancelled: dict[str, int] | None) -> None:
-        """Sync the log up to a checkpoint, then the cancellations if they changed, then the checkpoint."""
+    def save(
+        self, checkpoint: TimerCheckpoint, cancelled: Sequence[Cancelled] = (), *, everything: bool = False
+    ) -> None:
+        """Sync the log up to a checkpoint, then cancellations, those that changed or all, then the checkpoint."""
         self._sync(checkpoint.log_end)
-        if cancelled is not None:
-            self._cancelled.write(cancelled)
+        if everything:
+            self.cancelled.replace(cancelled)
+        elif cancelled:
+            self.cancelled.add(cancelled)
         self._write(checkpoint)
 
     def _write(self, checkpoint: TimerCheckpoint) -> None:
@@ -286,14 +293,10 @@ class TimerLog:
                 raise
         self._synced = end
 
-    def load_cancelled(self) -> dict[str, int]:
-        """The cancelled messages, and how long each cancellation must be remembered."""
-        return self._cancelled.read_or({}, "messages that were cancelled may be delivered")
-
     def discard(self) -> None:
         """Delete everything: while this broker was a slave, its master's timer continued, so this one is outdated."""
         self._checkpoint.remove()  # first: without it nothing else counts
-        self._cancelled.remove()
+        self.cancelled.discard()
         self.clear()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eruca._store.filesystem import LocalFileSystem
+from eruca._store.tables.cancelled import Cancelled, digest_key, digest_topic
 from eruca._store.tables.timerlog import CELL_BYTES, TimerCheckpoint, TimerLog
 from eruca.errors import StoreFull
 
@@ -38,13 +39,14 @@ def test_entries_come_back_by_slot_across_segments(tmp_path: Path) -> None:
         log.append(number % 7, added)
         expected.setdefault(number % 7, array("q")).extend(added)
     checkpoint = TimerCheckpoint(30, log.end, 1234)
-    log.save(checkpoint, {"Orders id": 99})
+    cancelled = Cancelled(digest_topic("Orders"), digest_key("id"), 99)
+    log.save(checkpoint, [cancelled])
     log.append(3, entries(1, 2, 3))  # behind the checkpoint
     assert log.read(3) == expected[3] + entries(1, 2, 3)
     log.close()
     log = make(tmp_path)
     assert log.open() == checkpoint
-    assert log.load_cancelled() == {"Orders id": 99}
+    assert log.cancelled.load() == [cancelled]
     assert {slot: log.read(slot) for slot in expected} == expected
     assert log.count_from(0) * 3 == sum(len(each) for each in expected.values())
     assert log.count_from(5) * 3 == len(expected[5]) + len(expected[6])
@@ -61,11 +63,11 @@ def test_segments_go_when_their_slots_are_done(tmp_path: Path) -> None:
     log.open()
     for slot in range(12):
         log.append(slot, entries(*range(4)))  # two blocks for each segment
-    log.save(TimerCheckpoint(0, log.end, 0), None)
+    log.save(TimerCheckpoint(0, log.end, 0))
     detached = log.forget_below(5)
     assert len(detached) == 2
     log.dispose(detached)
-    log.save(TimerCheckpoint(1, log.end, 0), None)
+    log.save(TimerCheckpoint(1, log.end, 0))
     log.close()
     assert len(list((tmp_path / "timer" / "log").iterdir())) == 4
     log = make(tmp_path)
@@ -80,7 +82,7 @@ def test_a_damaged_log_is_begun_anew(tmp_path: Path, damage: str) -> None:
     log.open()
     for slot in range(6):
         log.append(slot, entries(*range(4)))
-    log.save(TimerCheckpoint(6, log.end, 0, version=9 if damage == "version" else 1), None)
+    log.save(TimerCheckpoint(6, log.end, 0, version=9 if damage == "version" else 1))
     log.close()
     first = tmp_path / "timer" / "log" / f"{0:020d}"
     data = bytearray(first.read_bytes())
@@ -101,21 +103,11 @@ def test_a_damaged_log_is_begun_anew(tmp_path: Path, damage: str) -> None:
     assert log.open() is None
     assert (log.end, log.count_from(0)) == (0, 0)
     log.append(1, entries(5))
-    log.save(TimerCheckpoint(1, log.end, 0), None)
+    log.save(TimerCheckpoint(1, log.end, 0))
     log.close()
     log = make(tmp_path)
     assert log.open() == TimerCheckpoint(1, 2 * CELL_BYTES, 0)
     assert log.read(1) == entries(5)
-    log.close()
-
-
-@pytest.mark.parametrize("content", [b"nonsense", b'{"\xef((": 1}'])
-def test_a_damaged_list_of_what_is_cancelled_is_an_empty_one(content: bytes, tmp_path: Path) -> None:
-    log = make(tmp_path)
-    log.open()
-    log.save(TimerCheckpoint(), {"a b": 1})
-    (tmp_path / "timer" / "cancelled.json").write_bytes(content)
-    assert log.load_cancelled() == {}
     log.close()
 
 
@@ -145,7 +137,7 @@ def test_what_the_disk_does_not_take_is_not_there(tmp_path: Path) -> None:
     log.append(2, entries(*range(20)))
     assert log.read(2) == entries(*range(20))
     assert log.read(1) == entries(1)
-    log.save(TimerCheckpoint(2, log.end, 0), None)
+    log.save(TimerCheckpoint(2, log.end, 0))
     log.close()
     log = make(tmp_path)
     assert log.open() is not None
