@@ -98,8 +98,8 @@ async def show_broker(visit: Visit) -> Shown | Response:
     tab = tab if tab in TABS else TABS[0]
     found = await read_detail(visit.cluster, where, visit.parts.meanings)
     commands = {
-        "state": ["broker", "runtime", where],
-        "config": ["broker", "config", "show", *write_flags(broker=where)],
+        "state": ["broker", "show", where],
+        "config": ["broker", "config", "get", *write_flags(broker=where)],
         "replication": ["cluster", "lag"],
     }
     context = {
