@@ -103,6 +103,7 @@ async def list_topics(visit: Visit) -> Shown | Response:
     if not table.format:
         table.rows = await reading.add_places(visit.cluster, table.rows)
     flags = write_flags(kind=None if kind == "normal" else kind)
+    folders = reading.list_folders([row.name for row in seen], prefix)
     return show_table(
         visit,
         "topics/list.html",
@@ -112,7 +113,8 @@ async def list_topics(visit: Visit) -> Shown | Response:
         kinds=_KINDS,
         prefix=prefix,
         parents=reading.list_parents(prefix),
-        folders=reading.list_folders([row.name for row in seen], prefix),
+        folders=folders[: reading.FOLDERS_MAX],
+        folders_more=max(0, len(folders) - reading.FOLDERS_MAX),
         star_count=len(stars),
         command=visit.command("topic", "list", *([prefix] if prefix else []), *flags),
     )
@@ -153,8 +155,8 @@ async def show_topic(visit: Visit) -> Shown | Response:
         answer = show_table(visit, "topics/detail.html", table, problems=problems, **context)
     elif tab == "groups":
         names = [name for name in found.topic.groups if visit.user.may(Need.VIEW, group=name)]
-        groups, more = await detail.read_groups(visit.cluster, topic, names)
-        groups_table = make_table(visit, "groups", GROUP_COLUMNS, groups, sort="-lag", cut=len(names) > len(groups))
+        groups, is_cut, more = await detail.read_groups(visit.cluster, topic, names)
+        groups_table = make_table(visit, "groups", GROUP_COLUMNS, groups, sort="-lag", cut=is_cut)
         context["command"] = visit.command("lag", *names[:1]) if len(names) == 1 else visit.command("lag")
         answer = show_table(visit, "topics/detail.html", groups_table, problems=[*problems, *more], **context)
     elif tab == "traffic":
