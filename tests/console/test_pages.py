@@ -1,5 +1,5 @@
-"""Every page: it answers, the browser has nothing to complain about, it fits a phone, it is accessible, and the commands
-that it shows exist."""
+"""Every page: it answers, the browser has nothing to complain about, it fits a phone, it is accessible, and the
+commands that it shows exist."""
 
 from __future__ import annotations
 
