@@ -1,4 +1,5 @@
-"""Every page: it answers, the browser has nothing to complain about, it fits a phone, and it is accessible."""
+"""Every page: it answers, the browser has nothing to complain about, it fits a phone, it is accessible, and the
+commands that it shows exist."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, StorageState
 
+from tests.commandlines import find_fault
 from tests.console.browsing import ConsoleProcess, Visitor
 from tests.console.conftest import Open
 from tests.console.pagelist import LOG_IN, list_pages, open_page
@@ -72,4 +74,10 @@ def check_page(page: Page) -> list[str]:
         if violation["impact"] in _SERIOUS:
             where = [node["html"][:160] for node in violation["nodes"][:3]]
             findings.append(f"{violation['impact']}: {violation['id']}: {where}")
-    return findings
+    return findings + check_commands(page)
+
+
+def check_commands(page: Page) -> list[str]:
+    """What is wrong with the commands that a page has to copy."""
+    copied = page.locator("[data-copy]").evaluate_all("all => all.map(each => each.dataset.copy)")
+    return [fault for text in copied if text.startswith("eruca ") and (fault := find_fault(text)) is not None]

@@ -18,7 +18,10 @@ from urllib.parse import quote
 import httpx
 import pytest
 from blockbuster import BlockBuster
+from starlette.responses import PlainTextResponse
 
+from eruca._console.app import guard
+from eruca._console.identity.origins import Origins
 from eruca._console.identity.rights import Need, Role, read_grants
 from eruca._console.pages.routing import Route
 from eruca._console.routes import ROUTES
@@ -396,8 +399,16 @@ async def test_every_answer_forbids_frames_scripts_and_guessing(running: Running
         assert policy["script-src"] == policy["style-src"] == policy["form-action"] == "'self'"
         assert "unsafe" not in headers["content-security-policy"] and headers["x-frame-options"] == "DENY"
         assert headers["x-content-type-options"] == "nosniff" and "referrer-policy" in headers
-        assert "server" not in headers
+        assert "server" not in headers and "strict-transport-security" not in headers
     assert (await browser.get("/users")).headers["cache-control"] == "no-store"
+
+
+async def test_browsers_that_came_over_tls_come_back_over_tls() -> None:
+    app = guard(PlainTextResponse("hello"), Origins([]))
+    for scheme, wanted in (("https", "max-age=31536000"), ("http", None)):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://127.0.0.1") as client:
+            assert (await client.get("/")).headers.get("strict-transport-security") == wanted
 
 
 TRAVERSALS = (

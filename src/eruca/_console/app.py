@@ -56,6 +56,8 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 _RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+#: Over TLS: for a year, browsers reach this host over TLS only. Not those below it, which are others' affairs.
+_SECURE_HEADERS = [(b"strict-transport-security", b"max-age=31536000")]
 
 
 class Console:
@@ -154,17 +156,20 @@ def guard(app: ASGIApp, origins: Origins) -> ASGIApp:
     """
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        is_secure = scope["scheme"] == "https"
+        wanted = [*_RAW_HEADERS, *(_SECURE_HEADERS if is_secure else ())]
+
         async def send_more(message: Message) -> None:
             if message["type"] == "http.response.start":
                 present = {name.lower() for name, _ in message["headers"]}
-                more = [header for header in _RAW_HEADERS if header[0] not in present]
+                more = [header for header in wanted if header[0] not in present]
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
         assert scope["type"] == "http"
         headers = read_headers(scope["headers"])
         fault = "a header comes twice" if headers is None else ""
-        fault = fault or origins.find_fault(scope["method"], headers or {}, secure=scope["scheme"] == "https")
+        fault = fault or origins.find_fault(scope["method"], headers or {}, secure=is_secure)
         answer = app if not fault else PlainTextResponse(f"refused: {fault}\n", 403)
         await answer(scope, receive, send_more)
 

@@ -461,3 +461,19 @@ async def test_a_live_tail_sends_what_arrives(operator: Browser, admin: Admin, t
     assert seen == ["early", "&lt;early&gt;", "-", "late"]
     wrong = await operator.get(page("tail", "events"), params={"topic": topic, "filter": "x"})
     assert wrong.status_code == 400
+
+
+async def test_a_live_tail_shows_all_of_the_first_messages(operator: Browser, admin: Admin) -> None:
+    """Twelve queues have more of them than may arrive in a second."""
+    await admin.topics.create("tail-of-many-queues", queues=12)
+    for number in range(60):
+        await admin.messages.send("tail-of-many-queues", b"%d" % number, broker="embedded", queue=number % 12)
+    rows = 0
+    counts: list[str] = []
+    async with operator.client.stream("GET", page("tail", "events"), params={"topic": "tail-of-many-queues"}) as stream:
+        async for line in stream.aiter_lines():
+            rows += line.count('<td class="body">')
+            counts += re.findall(r'<span class="warning">([^<]*)', line)
+            if rows == 60 or counts:
+                break
+    assert (rows, counts) == (60, [])

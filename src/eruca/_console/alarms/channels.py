@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -13,7 +14,7 @@ from eruca._console.alarms.showing import go_to
 from eruca._console.identity.rights import Need
 from eruca._console.pages.forms import Field, FormRefused, read_fields
 from eruca._console.pages.routing import Route
-from eruca._console.pages.tables import Column, make_table, show_table
+from eruca._console.pages.tables import Column, export_table, make_table, show_table
 from eruca._console.pages.visit import Shown, Visit
 from eruca._console.watching.channels import Channel, ChannelKind, hide_target
 from eruca._console.watching.delivery import DeliveryState
@@ -60,6 +61,13 @@ COLUMNS: Final[tuple[Column[DeliveryRow], ...]] = (
     Column("tries", "alarms.delivery.tries", lambda row: row.tries, kind="number"),
     Column("error", "alarms.delivery.error", lambda row: row.error),
 )
+#: Of exports: channels are shown as cards.
+CHANNEL_COLUMNS: Final[Sequence[Column[ChannelRow]]] = (
+    Column("name", "alarms.channel.name", lambda row: row.name),
+    Column("kind", "alarms.channel.kind", lambda row: row.kind),
+    Column("target", "alarms.channel.target", lambda row: row.target),
+    Column("is_signed", "alarms.channel.signed", lambda row: row.is_signed),
+)
 FIELDS: Final = (
     Field("name", "alarms.channel.name", required=True, chars_max=100),
     Field("kind", "alarms.channel.kind", "choice", default="webhook", required=True,
@@ -99,6 +107,9 @@ async def list_channels(visit: Visit) -> Shown | Response:
     ]
     rows = [make_row(channel) for channel in channels]
     table = make_table(visit, "deliveries", COLUMNS, deliveries, sort="-made_at", search=lambda row: row.channel)
+    channel_table = make_table(visit, "channels", CHANNEL_COLUMNS, rows, prefix="channels.")
+    if channel_table.format and visit.query.get("table") == "channels":
+        return export_table(visit, channel_table)
     if visit.is_api:
         return Shown("alarms/channels.html", {"channels": rows, "deliveries": deliveries})
     return show_table(
@@ -106,6 +117,7 @@ async def list_channels(visit: Visit) -> Shown | Response:
         "alarms/channels.html",
         table,
         channels=rows,
+        channel_table=channel_table,
         has_mail=watching.deliveries.mailer.is_configured,
     )
 

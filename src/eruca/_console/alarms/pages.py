@@ -15,7 +15,7 @@ from eruca._console.alarms.showing import go_to, show_value
 from eruca._console.identity.rights import Need
 from eruca._console.pages.forms import Field, read_fields
 from eruca._console.pages.routing import Nav, Route
-from eruca._console.pages.tables import Column, make_table, show_table
+from eruca._console.pages.tables import Column, export_table, make_table, show_table
 from eruca._console.pages.visit import Shown, Visit
 from eruca._console.watching.alarms import Alarm, AlarmState
 from eruca._console.watching.rules import OF_GROUPS
@@ -91,6 +91,24 @@ PAST_COLUMNS: Final[Sequence[Column[AlarmRow]]] = (
 )
 
 
+#: Of exports: alarms that have not ended are shown as cards.
+OPEN_COLUMNS: Final[Sequence[Column[AlarmRow]]] = (
+    Column("target", "alarms.target", lambda row: row.target),
+    Column("kind", "alarms.rule.kind", lambda row: row.kind),
+    Column("state", "alarms.delivery.state", lambda row: row.state.value),
+    Column("rule", "alarms.rule", lambda row: row.rule),
+    Column("value", "alarms.peak", lambda row: row.value),
+    Column("peak", "alarms.peak", lambda row: row.peak),
+    Column("threshold", "alarms.threshold", lambda row: row.threshold),
+    Column("detail", "alarms.target", lambda row: row.detail),
+    Column("since", "alarms.since", lambda row: row.since),
+    Column("fired_at", "alarms.fired_at", lambda row: row.fired_at),
+    Column("acknowledged_by", "alarms.acknowledged_by", lambda row: row.acknowledged_by),
+    Column("acknowledged_at", "alarms.acknowledged_by", lambda row: row.acknowledged_at),
+    Column("note", "alarms.note", lambda row: row.note),
+)
+
+
 def may_see(visit: Visit, alarm: Alarm) -> bool:
     """Whether the user may see an alarm: those of groups by the rights to the group."""
     return alarm.kind not in OF_GROUPS or visit.user.may(Need.VIEW, group=alarm.target)
@@ -108,10 +126,14 @@ async def list_alarms(visit: Visit) -> Shown | Response:
     pending = [make_row(visit, alarm) for alarm in watching.list_pending(cluster) if may_see(visit, alarm)]
     if visit.is_api:
         return Shown("alarms/list.html", {"open": opened, "pending": pending, "past": rows, "cut": cut})
+    open_table = make_table(visit, "open", OPEN_COLUMNS, [*opened, *pending], prefix="open.")
+    if open_table.format and visit.query.get("table") == "open":
+        return export_table(visit, open_table)
     return show_table(
         visit,
         "alarms/list.html",
         table,
+        open_table=open_table,
         firing=[row for row in opened if row.state is AlarmState.FIRING],
         acknowledged=[row for row in opened if row.state is AlarmState.ACKNOWLEDGED],
         pending=pending,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from starlette.responses import Response
 
 from eruca._console.brokers.reading import BrokerRowShown, OptionRow, read_brokers, read_detail
@@ -98,8 +100,8 @@ async def show_broker(visit: Visit) -> Shown | Response:
     tab = tab if tab in TABS else TABS[0]
     found = await read_detail(visit.cluster, where, visit.parts.meanings)
     commands = {
-        "state": ["broker", "runtime", where],
-        "config": ["broker", "config", "show", *write_flags(broker=where)],
+        "state": ["broker", "show", where],
+        "config": ["broker", "config", "get", *write_flags(broker=where)],
         "replication": ["cluster", "lag"],
     }
     context = {
@@ -129,8 +131,10 @@ async def change_option(visit: Visit) -> Shown:
         row = next((each for each in found.options if each.key == key), None)
         values = {} if row is None else {"key": row.key, "value": row.value}
         meaning = visit.parts.meanings.get(key)
+        # Which option it is was chosen on the page before.
+        fields = CONFIG_FIELDS if row is None else (replace(CONFIG_FIELDS[0], kind="hidden"), *CONFIG_FIELDS[1:])
         return visit.show(
-            "brokers/option.html", None, where=where, row=row, meaning=meaning, fields=CONFIG_FIELDS, values=values
+            "brokers/option.html", None, where=where, row=row, meaning=meaning, fields=fields, values=values
         )
     form = read_fields(visit, CONFIG_FIELDS)
     options = {form["key"]: form["value"] or ""}

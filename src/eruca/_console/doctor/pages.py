@@ -13,10 +13,12 @@ from eruca._console.identity.rights import Need
 from eruca._console.pages.routing import Nav, Route
 from eruca._console.pages.tables import Column, make_table, show_table
 from eruca._console.pages.visit import Shown, Visit
+from eruca._console.watching.samples import Sample, Trend
 
 #: Each examination reads the offsets of groups twice; visitors share it for this many seconds.
 FRESH_S: Final = 30.0
 TONES: Final = {Severity.CRITICAL: "error", Severity.WARNING: "warning", Severity.INFO: "muted"}
+_STUCK: Final = "group-stuck"
 _GROUP: Final = "group "
 _TOPIC: Final = "topic "
 _BROKER: Final = "broker "
@@ -61,13 +63,28 @@ async def show_findings(visit: Visit) -> Shown | Response:
 
 async def _examine(visit: Visit) -> Examination:
     found = await visit.cluster.recent.ask("doctor", visit.admin.doctor.examine, fresh_s=FRESH_S)
+    sample = visit.parts.watching.find_last(visit.cluster.name)
     return Examination(
         at=found.at,
         seconds=found.seconds,
         looked_at=found.looked_at,
-        findings=[each for each in found.findings if _may_see(visit, each)],
+        findings=[each for each in found.findings if _may_see(visit, each) and not is_refuted(each, sample)],
         left_out=found.left_out,
     )
+
+
+def is_refuted(finding: Finding, sample: Sample | None) -> bool:
+    """Whether the watch has seen that a group moves which did not between the two looks of the doctor, a second apart.
+
+    A member that needs some seconds for a message looks like one that hangs. The overview shows what the watch knows.
+    """
+    if finding.id != _STUCK or sample is None:
+        return False
+    group = sample.groups.get(finding.where.removeprefix(_GROUP))
+    if group is None or group.outgoing is None or group.trend is Trend.STUCK:
+        return False
+    # When it has been so since the watch began, it is not known for how long.
+    return group.still is None or not group.still.is_minimum
 
 
 def _may_see(visit: Visit, finding: Finding) -> bool:

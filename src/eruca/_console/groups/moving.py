@@ -22,7 +22,15 @@ _SET_FIELDS: Final = (
     Field("broker", "groups.broker", required=True),
     Field("queue", "groups.queue", "number", required=True, low=0, high=65_535),
     Field("way", "groups.set.way", "choice", default="to", required=True, choices=_WAYS, choice_texts="groups.set.way"),
-    Field("amount", "groups.set.amount", "number", low=-_OFFSET_MAX, high=_OFFSET_MAX, hint="groups.set.amount.hint"),
+    Field(
+        "amount",
+        "groups.set.amount",
+        "number",
+        low=-_OFFSET_MAX,
+        high=_OFFSET_MAX,
+        hint="groups.set.amount.hint",
+        shown_for=("way", ("to", "by")),
+    ),
 )
 _RESET_FIELDS: Final = (
     Field("topic", "groups.topic", required=True),
@@ -51,7 +59,9 @@ async def _show_form(
         fields = tuple(
             replace(field, kind="choice", choices=topics) if field.name == "topic" else field for field in fields
         )
-    return visit.show("groups/form.html", action=action, group=group, fields=fields, place=place)
+    # The others reach members that are connected.
+    members = len((await visit.admin.groups.members(group)).items) if action == "group.set" else 0
+    return visit.show("groups/form.html", action=action, group=group, fields=fields, place=place, members=members)
 
 
 # --- one queue --------------------------------------------------------------------------------------------------------

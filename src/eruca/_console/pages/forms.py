@@ -65,6 +65,8 @@ class Field:
     chars_max: int = 255
     # Lines of an area.
     rows: int = 8
+    # The name of a choice before it, and the choices that need this field: with others, the browser hides it.
+    shown_for: tuple[str, tuple[str, ...]] | None = None
 
 
 def read_fields(visit: Visit, fields: Sequence[Field]) -> dict[str, Any]:

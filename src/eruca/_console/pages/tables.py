@@ -104,7 +104,12 @@ class Table(Generic[Row]):
             "page": self.page if self.page > 1 else "",
             **changes,
         }
-        query |= {f"{self.prefix}{name}": str(value) for name, value in own.items() if value not in ("", None)}
+        query |= {
+            # `table` says which list is exported, so these need no prefix.
+            name if name in ("format", "table") else f"{self.prefix}{name}": str(value)
+            for name, value in own.items()
+            if value not in ("", None)
+        }
         return f"{self.path}?{urlencode(query)}" if query else self.path
 
     def link_sort(self, column: Column[Row]) -> str:

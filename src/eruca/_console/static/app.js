@@ -51,7 +51,17 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// A field that only some choices of another one need.
+function showNeeded(form) {
+  form.querySelectorAll("[data-shown-for]").forEach((each) => {
+    const choice = form.elements[each.dataset.shownFor];
+    each.hidden = choice !== undefined && !each.dataset.shownWith.split(" ").includes(choice.value);
+  });
+}
+document.querySelectorAll("form.form").forEach(showNeeded);
+
 document.addEventListener("change", (event) => {
+  if (event.target.form) showNeeded(event.target.form);
   if (event.target.matches("[data-pick-all]")) {
     const table = event.target.closest("table");
     table.querySelectorAll("tbody .pick input").forEach((box) => { box.checked = event.target.checked; });

@@ -26,11 +26,11 @@ from eruca.errors import ConfigError
 #: Rows that the page keeps; older ones leave it.
 ROWS_MAX: Final = 500
 #: The last messages of each queue that are shown first.
-_LAST: Final = 5
+LAST: Final = 5
 # The first messages are all there after a pause of this length, or when there are this many; in a topic that is never
 # silent, after this long.
 _SILENT_S: Final = 0.3
-_FIRST_MAX: Final = 200
+_FIRST_MAX: Final = ROWS_MAX
 _FIRST_S: Final = 1.0
 _TOPIC_CHARS_MAX: Final = 255
 
@@ -86,25 +86,31 @@ async def watch(visit: Visit) -> Response:
     filter = read_filter(visit)
     if visit.query.get("key"):
         require_keys(visit, topic)
-    await visit.admin.topics.queues(topic)
-    return visit.parts.streams.answer(visit, _follow(visit, topic, filter))
+    queues = await visit.admin.topics.queues(topic)
+    # Not more than the page keeps.
+    last = max(1, min(LAST, _FIRST_MAX // max(1, len(queues.items))))
+    return visit.parts.streams.answer(visit, _follow(visit, topic, filter, last))
 
 
-async def _follow(visit: Visit, topic: str, filter: Filter | None) -> AsyncIterator[tuple[str, str]]:
+async def _follow(visit: Visit, topic: str, filter: Filter | None, last: int) -> AsyncIterator[tuple[str, str]]:
     view, valve = make_viewer(visit, topic), Valve(CONSOLE_TAIL_RATE_MAX)
-    messages = visit.admin.messages.tail(topic, last=_LAST, key=visit.query.get("key") or None)
+    messages = visit.admin.messages.tail(topic, last=last, key=visit.query.get("key") or None)
     seen = 0
     async with aclosing(sort_first(cast(Any, messages))) as opened:
-        async for message in opened:
+        async for message, is_first in opened:
             seen += 1
             shown = await view(message)
-            if (filter is None or filter.matches(shown)) and valve.lets_pass():
+            # What was there before is shown at once, and does not use up the first second of what arrives.
+            if (filter is None or filter.matches(shown)) and (is_first or valve.lets_pass()):
                 yield "tail-rows", _draw(visit, shown, message)
             yield "tail-count", render_part(visit, "tailing/parts.html:count", seen, valve.skipped)
 
 
-async def sort_first(messages: AsyncGenerator[StoredMessage, None]) -> AsyncGenerator[StoredMessage, None]:
-    """Yield the messages; those that are there at the start come queue by queue, and are put in the order of time."""
+async def sort_first(messages: AsyncGenerator[StoredMessage, None]) -> AsyncGenerator[tuple[StoredMessage, bool], None]:
+    """Yield the messages, each with whether it is one of the first burst.
+
+    Those that are there at the start come queue by queue, and are put in the order of time.
+    """
     async with aclosing(messages) as opened:
         waiting = asyncio.ensure_future(anext(opened))
         try:
@@ -116,9 +122,9 @@ async def sort_first(messages: AsyncGenerator[StoredMessage, None]) -> AsyncGene
                 first.append(waiting.result())
                 waiting = asyncio.ensure_future(anext(opened))
             for message in sorted(first, key=lambda each: (each.stored_at is not None, each.stored_at)):
-                yield message
+                yield message, True
             while True:
-                yield await waiting
+                yield await waiting, False
                 waiting = asyncio.ensure_future(anext(opened))
         except StopAsyncIteration:
             return

@@ -15,6 +15,8 @@ from eruca._console.topics.reading import TopicRow, read_topics
 
 PERMISSIONS = ("RW", "R", "W", "-")
 _QUEUES_MAX = 65_535
+# Groups that read a topic which is to be deleted; more are not counted.
+_GROUPS_MAX = 1_000
 _BROKERS = Field("brokers", "topics.on_brokers", hint="topics.on_brokers.hint", chars_max=1000)
 _PERMISSION = Field(
     "permission",
@@ -105,8 +107,16 @@ async def delete_topic(visit: Visit) -> Shown:
     topic = visit.path["topic"]
     if visit.method == "GET":
         row = await _find_row(visit, topic)
-        groups = await visit.admin.topics.groups(topic, limit=50)
-        return visit.show("topics/delete.html", None, topic=topic, fields=DELETE_FIELDS, row=row, groups=groups.items)
+        groups = await visit.admin.topics.groups(topic, limit=_GROUPS_MAX)
+        return visit.show(
+            "topics/delete.html",
+            None,
+            topic=topic,
+            fields=DELETE_FIELDS,
+            row=row,
+            groups=groups.items,
+            cut=groups.cut,
+        )
     brokers = split_names(read_fields(visit, DELETE_FIELDS)["brokers"])
     return await change(
         visit,

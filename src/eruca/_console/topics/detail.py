@@ -116,18 +116,23 @@ async def read_retention(cluster: Cluster) -> list[Retention]:
     ]
 
 
-async def read_groups(cluster: Cluster, topic: str, groups: Sequence[str]) -> tuple[list[TopicGroup], list[Problem]]:
-    """Return how far each group of a topic is behind in it; those without offsets have none."""
+async def read_groups(
+    cluster: Cluster, topic: str, groups: Sequence[str]
+) -> tuple[list[TopicGroup], bool, list[Problem]]:
+    """Return how far each group of a topic is behind in it, and whether some of them, or of their queues, were cut.
+
+    Groups without offsets have none.
+    """
     names = list(groups[:GROUPS_MAX])
     if not names:
-        return [], []
+        return [], False, []
     lags = await cluster.admin.offsets.lag(names, [topic], limit=QUEUES_MAX * 4)
     rows: dict[str, list[TopicGroup]] = defaultdict(list)
     for each in lags.items:
         rows[each.group].append(
             TopicGroup(group=each.group, lag=each.lag, lag_time=each.lag_time, queues=1, consumed_at=each.consumed_at)
         )
-    return [_join(name, rows.get(name, [])) for name in names], lags.problems
+    return [_join(name, rows.get(name, [])) for name in names], lags.cut or len(groups) > len(names), lags.problems
 
 
 def _join(group: str, rows: Sequence[TopicGroup]) -> TopicGroup:

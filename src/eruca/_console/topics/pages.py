@@ -11,13 +11,14 @@ from starlette.responses import RedirectResponse, Response
 
 from eruca._admin.clients import ProducerClient
 from eruca._admin.queueends import QueueEnds
+from eruca._admin.routes import RouteBroker
 from eruca._admin.topics import TopicKind
 from eruca._console.identity.rights import Need
 from eruca._console.pages.charts import Series
 from eruca._console.pages.commands import write_flags
 from eruca._console.pages.rendering import render_part
 from eruca._console.pages.routing import Nav, Route
-from eruca._console.pages.tables import Column, make_table, show_table
+from eruca._console.pages.tables import Column, export_table, make_table, show_table
 from eruca._console.pages.visit import Shown, Visit
 from eruca._console.topics import detail, reading
 from eruca._console.topics.detail import TopicGroup, Traffic
@@ -69,6 +70,16 @@ TRAFFIC_COLUMNS: tuple[Column[Traffic], ...] = (
     Column("day", "topics.day", lambda row: row.day, kind="number"),
     Column("day_rate", "topics.per_second", lambda row: row.day_rate, kind="rate"),
 )
+#: Of exports: each name server has a table of its own on the page.
+ROUTE_COLUMNS: tuple[Column[tuple[str, RouteBroker]], ...] = (
+    Column("server", "topics.tab.routes", lambda row: row[0]),
+    Column("broker", "topics.broker", lambda row: row[1].broker),
+    Column("cluster", "topics.cluster", lambda row: row[1].cluster),
+    Column("addresses", "topics.addresses", lambda row: [f"{id}:{at}" for id, at in row[1].addresses.items()]),
+    Column("write_queues", "topics.write_queues", lambda row: row[1].write_queues),
+    Column("read_queues", "topics.read_queues", lambda row: row[1].read_queues),
+    Column("permission", "topics.permission", lambda row: row[1].permission),
+)
 PRODUCER_COLUMNS: tuple[Column[ProducerClient], ...] = (
     Column("group", "topics.producer_group", lambda row: row.group),
     Column("client_id", "topics.client_id", lambda row: row.client_id),
@@ -103,6 +114,7 @@ async def list_topics(visit: Visit) -> Shown | Response:
     if not table.format:
         table.rows = await reading.add_places(visit.cluster, table.rows)
     flags = write_flags(kind=None if kind == "normal" else kind)
+    folders = reading.list_folders([row.name for row in seen], prefix)
     return show_table(
         visit,
         "topics/list.html",
@@ -112,7 +124,8 @@ async def list_topics(visit: Visit) -> Shown | Response:
         kinds=_KINDS,
         prefix=prefix,
         parents=reading.list_parents(prefix),
-        folders=reading.list_folders([row.name for row in seen], prefix),
+        folders=folders[: reading.FOLDERS_MAX],
+        folders_more=max(0, len(folders) - reading.FOLDERS_MAX),
         star_count=len(stars),
         command=visit.command("topic", "list", *([prefix] if prefix else []), *flags),
     )
@@ -153,8 +166,8 @@ async def show_topic(visit: Visit) -> Shown | Response:
         answer = show_table(visit, "topics/detail.html", table, problems=problems, **context)
     elif tab == "groups":
         names = [name for name in found.topic.groups if visit.user.may(Need.VIEW, group=name)]
-        groups, more = await detail.read_groups(visit.cluster, topic, names)
-        groups_table = make_table(visit, "groups", GROUP_COLUMNS, groups, sort="-lag", cut=len(names) > len(groups))
+        groups, is_cut, more = await detail.read_groups(visit.cluster, topic, names)
+        groups_table = make_table(visit, "groups", GROUP_COLUMNS, groups, sort="-lag", cut=is_cut)
         context["command"] = visit.command("lag", *names[:1]) if len(names) == 1 else visit.command("lag")
         answer = show_table(visit, "topics/detail.html", groups_table, problems=[*problems, *more], **context)
     elif tab == "traffic":
@@ -170,6 +183,11 @@ async def show_topic(visit: Visit) -> Shown | Response:
         answer = show_table(visit, "topics/detail.html", producer_table, problems=[*problems, *more], **context)
     elif tab == "routes":
         routes, is_same, more = await detail.read_routes(visit.cluster, topic)
+        entries = [(each.server, row) for each in routes if each.route for row in each.route.brokers]
+        route_table = make_table(visit, "routes", ROUTE_COLUMNS, entries)
+        if route_table.format:
+            return export_table(visit, route_table)
+        context["route_table"] = route_table
         context |= {"routes": routes, "is_same": is_same, "command": visit.command("route", "compare", topic)}
         answer = Shown("topics/detail.html", {"routes": routes}, context, problems=[*problems, *more])
     else:

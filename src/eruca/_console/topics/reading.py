@@ -20,7 +20,8 @@ from eruca.errors import ErucaError
 TOPICS_MAX = 50_000
 # Rates are asked for one topic at a time.
 _RATES_MAX = 100
-_FOLDERS_MAX = 24
+#: Folders that the list shows; the others are counted.
+FOLDERS_MAX = 24
 _SEPARATORS = "-_%|."
 
 
@@ -102,7 +103,7 @@ def list_folders(names: Iterable[str], prefix: str) -> list[Folder]:
             end = next((at for at in range(len(prefix), len(name)) if name[at] in _SEPARATORS), None)
             if end is not None:
                 counts[name[: end + 1]] += 1
-    return [Folder(found, count) for found, count in counts.most_common(_FOLDERS_MAX) if count > 1]
+    return [Folder(found, count) for found, count in counts.most_common() if count > 1]
 
 
 def list_parents(prefix: str) -> list[str]:

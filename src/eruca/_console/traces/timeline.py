@@ -26,6 +26,7 @@ _BAR_PX: Final = 10
 _CHAR_PX: Final = 6
 _LABEL_CHARS: Final = 30
 _LANES_MAX: Final = 40
+_ORDER: Final = {"produced": 0, "sent": 0, "stored": 1}
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +62,8 @@ def list_events(message: StoredMessage | None, steps: Sequence[TraceRow]) -> lis
         if step.at is not None:
             # Outcomes do not repeat how often the message had been delivered before.
             events.append(_read_step(step, step.at, begin.tries if begin else step.tries))
-    events.sort(key=lambda event: event.at)
+    # In one millisecond a message is sent, then stored, and then delivered.
+    events.sort(key=lambda event: (event.at, _ORDER.get(event.kind, len(_ORDER))))
     first = events[0].at if events else None
     return [
         msgspec.structs.replace(event, after=(event.at - first).total_seconds() if first else 0.0) for event in events

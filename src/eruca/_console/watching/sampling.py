@@ -141,7 +141,8 @@ class Sampler:
             BrokerSample(
                 broker=row.broker,
                 incoming=row.put_rates[0] if row.put_rates else None,
-                outgoing=row.get_rates[0] if row.get_rates else None,
+                # Messages that were delivered; `get_rates` are pulls, also those that found nothing.
+                outgoing=row.transferred_rates[0] if row.transferred_rates else None,
                 disk=max((x for x in (row.log_disk_ratio, row.queue_disk_ratio) if x is not None), default=None),
             )
             for row in rows

@@ -61,5 +61,5 @@ def test_how_long_ago() -> None:
     assert times.show_ago(english, now - timedelta(minutes=5), now) == "5 min ago"
     assert times.show_ago(chinese, now - timedelta(minutes=5), now) == "5 分钟前"
     assert times.show_ago(english, now + timedelta(hours=3), now) == "in 3 h"
-    assert times.show_ago(english, now, now) == "now"
+    assert times.show_ago(english, now, now) == "just now"
     assert times.show_ago(english, None) == times.NONE

@@ -48,6 +48,12 @@ def test_events_are_in_order_with_what_each_took() -> None:
     assert events[2].who == "billing @ 10.0.0.8" and events[6].who == "audit"
 
 
+def test_what_happens_in_one_millisecond_is_in_the_order_of_its_causes() -> None:
+    steps = [step("delivered", 0, "billing", request_id="r1"), step("sent", 0, "shop", succeeded=True)]
+    events = list_events(make_message(born_at=at(0), stored_at=at(0)), steps)
+    assert [event.kind for event in events] == ["sent", "stored", "delivered"]
+
+
 def test_without_traces_there_is_what_the_broker_knows() -> None:
     events = list_events(make_message(born_at=at(0), stored_at=at(3)), [])
     assert [event.kind for event in events] == ["produced", "stored"]
