@@ -7,7 +7,7 @@ from datetime import timedelta
 from math import isfinite
 from typing import TypeAlias
 
-from eruca.errors import ConfigError
+from eruca.errors import ConfigError, WrongType
 
 Duration: TypeAlias = timedelta | float
 
@@ -25,7 +25,7 @@ def to_seconds(name: str, value: Duration, *, at_least: float = 0.0) -> float:
     elif isinstance(given, int | float) and not isinstance(given, bool):
         seconds = float(given)
     else:
-        raise ConfigError(
+        raise WrongType(
             f"{name}={value!r}: expected a duration, not {type(value).__name__}",
             hint="pass a timedelta, or a number of seconds",
         )

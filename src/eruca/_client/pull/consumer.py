@@ -78,7 +78,7 @@ class PullConsumer(Client):
         check_decode(deserializer)
         check_type("watch", watch, Mapping)
         for topic, tell in watch.items():
-            check_callable(f"watch[{topic!r}]", tell)
+            check_callable(f"watch[{topic!r}]", tell, "queues")
         subscriptions, patterns = make_subscriptions(subscribe, self.options.namespace, 0)
         self._watched = {name_topic(self.options.namespace, topic, "watch"): tell for topic, tell in watch.items()}
         if self._watched and (subscriptions or patterns):

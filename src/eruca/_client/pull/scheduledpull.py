@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from eruca._client.arguments import check_count, check_type
+from eruca._client.arguments import check_arguments, check_count, check_type
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Start
 from eruca._client.message import Decode
 from eruca._client.namespaces import name_topic, unwrap, wrap
@@ -19,7 +19,7 @@ from eruca._client.pull.consumer import PullConsumer
 from eruca._client.stopping import Client, describe_client, find_state, run_until_stopped
 from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
-from eruca.errors import ClientClosed, ConfigError
+from eruca.errors import ClientClosed, ConfigError, WrongType
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,8 @@ class ScheduledPull(Client):
 
         def register(function: Function) -> Function:
             if not callable(function):
-                raise ConfigError(f"the callback of {topic} is not a function: {function!r}")
+                raise WrongType(f"the callback of {topic} is not a function: {function!r:.80}")
+            check_arguments(f"the callback of {topic}", function, "queue", "context")
             if self._consumer is not None:
                 raise ConfigError("it is started already", hint="register callbacks before it starts")
             if wrapped in self._callbacks:

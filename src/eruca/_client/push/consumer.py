@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
-from eruca._client.arguments import check_count, check_hooks, check_type
+from eruca._client.arguments import check_count, check_hooks, check_trace, check_type
 from eruca._client.group.lag import Lag, find_lag
 from eruca._client.group.observing import ConsumeHook
 from eruca._client.group.settings import BATCH_MAX, Flow, GroupSettings, Offsets, Rebalance, Retry, Start
@@ -77,7 +77,7 @@ class Consumer(Client):
         self.group = check_own_group(group, DEFAULT_CONSUMER_GROUP)
         describe_start(start)  # raises now instead of later
         check_decode(deserializer)
-        check_type("trace", trace, bool, str)
+        check_trace(trace)
         settings = GroupSettings(
             start=start,
             broadcast=broadcast,
