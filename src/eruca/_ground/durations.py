@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from eruca.errors import ConfigError, WrongType
 
+#: A timedelta, or a number of seconds.
 Duration: TypeAlias = timedelta | float
 
 # About three years. Timers of an event loop do not accept much more, and no one means more.

@@ -16,9 +16,9 @@ from eruca._ground.limits import START_SECONDS_MAX
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import ConfigError, WrongType
 
-# Where a group begins in a queue that it has never consumed.
+#: Where a group begins in a queue that it has never consumed.
 Start: TypeAlias = Literal["latest", "earliest"] | datetime
-# Called with the queues that were assigned to this consumer and with those that are revoked from it.
+#: Called with the queues that were assigned to this consumer and with those that are revoked from it.
 OnChange: TypeAlias = Callable[[list[MessageQueue], list[MessageQueue]], Awaitable[None] | None]
 
 # The limits in seconds for the suspension of an ordered queue, as in Java.

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from eruca._client.message import Message
 from eruca._client.produce.engine import Engine
@@ -46,7 +46,8 @@ FLAGS = {
     Decision.UNKNOWN: TRANSACTION_NONE,
 }
 
-Decided = Awaitable[Decision | None] | Decision | None
+#: What a function that decides about a transaction returns, async or not; None is UNKNOWN.
+Decided: TypeAlias = Awaitable[Decision | None] | Decision | None
 
 
 class CheckAnswers:

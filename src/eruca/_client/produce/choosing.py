@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from eruca._client.produce.outgoing import read_text
 from eruca._client.session.route import Route
@@ -12,7 +13,8 @@ from eruca._wire.bodies import MessageQueue
 from eruca._wire.javahash import java_hash
 from eruca.errors import MessageIllegal, NoRoute, WrongType
 
-Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+#: Chooses one of the queues of a topic for a message.
+Selector: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 class QueueChooser:

@@ -26,8 +26,8 @@ Result: TypeAlias = Awaitable[Outcome | None] | Outcome | None
 Single = TypeVar("Single", bound=Callable[[Message], Result])
 Batch = TypeVar("Batch", bound=Callable[[list[Message]], Result])
 Returned = TypeVar("Returned", bound=Result)
-# How many calls of a handler may run at once; "auto" looks for the number with the best throughput.
-Concurrency = int | Literal["auto"]
+#: How many calls of a handler may run at once; "auto" looks for the number with the best throughput.
+Concurrency: TypeAlias = int | Literal["auto"]
 
 _TASKS_MAX = 256
 _THREADS_MAX = 64

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from eruca._client.group.subscriptions import Sql, Subscription, Wanted, make_subscription
+from eruca._client.group.subscriptions import Sql, Subscription, Filter, make_subscription
 from eruca._filter.tags import parse_tags
 from eruca._ground.limits import PULL_BYTES_MAX, SQL_CHARS_MAX
 from eruca._spark.cluster import ACCESS_OPTIONS, Access
@@ -60,7 +60,7 @@ class SourceOptions:
     end: Position | None
     no_message: str
     loss: str
-    wanted: Wanted
+    wanted: Filter
     partitions_min: int | None
     partitions_max: int | None
     partition_records_max: int | None
