@@ -206,7 +206,7 @@ def measure_group_commit(run: Run, workload: Workload, seconds: float) -> None:
 
 
 async def commit_in_groups(run: Run, workload: Workload, seconds: float) -> Sample:
-    """Append and wait for the acknowledgement, again and again, in many tasks."""
+    """Append and wait for the acknowledgement repeatedly, in many tasks."""
     numbers = count()
     # Each sync that acknowledges something leaves its position here.
     syncs: set[int] = set()

@@ -6,15 +6,22 @@ import ast
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import pytest
 
 import eruca
+import eruca.admin
+import eruca.spark
 from eruca._cli.namesdoc import describe, list_modules, write_page
+from eruca._cli.pipeline import pipeline
+from eruca._spark.sink.options import COLUMNS, SINK_OPTIONS
+from eruca._spark.source.options import SOURCE_OPTIONS
+from eruca._spark.store.datasource import OPTIONS as STORE_OPTIONS
 from tests.paths import REPOSITORY
 
 MODULES = list_modules()
@@ -150,6 +157,108 @@ def test_no_public_time_is_in_milliseconds() -> None:
     assert wrong == []
     assert {"timeout", "send", "delay"} <= list_words(eruca.Producer) and "hold" in list_words(eruca.Flow)
     assert MILLISECONDS.search("first_ms") and not MILLISECONDS.search("items")
+
+
+# What Spark's options and the columns of its sink are called. The tables of `eruca pipeline stats` have columns in
+# milliseconds, such as latencyMs: the unit is in the name, as a column of a Parquet file has no type for durations.
+MILLISECOND_OPTION = re.compile(r"(Ms|Millis|-ms|-millis)$")
+
+
+def list_option_names() -> set[str]:
+    """The names of all options that users write as text: of Spark's sources and sink, and of `eruca pipeline`."""
+    tables = (SOURCE_OPTIONS, SINK_OPTIONS, STORE_OPTIONS)
+    names = {option.name for table in tables for option in table.options} | set(COLUMNS)
+    for command in pipeline.commands.values():
+        names |= {text for parameter in command.params for text in (*parameter.opts, *parameter.secondary_opts)}
+    return names
+
+
+def test_no_option_is_in_milliseconds() -> None:
+    names = list_option_names()
+    assert {"delay", "delayLevel", "requestTimeout", "--late", "startingTimestamp"} <= names
+    assert sorted(name for name in names if MILLISECOND_OPTION.search(name)) == []
+    assert MILLISECOND_OPTION.search("delayMs") and MILLISECOND_OPTION.search("--late-ms")
+
+
+# Types of which users only get objects: they need not write these names to use what the public functions return.
+# Constructors of what only Eruca makes, and the fields of bodies that a broker sends, are not annotated for users.
+_MADE_BY_ERUCA = re.compile(
+    r"eruca\.(Message|Parcel|sync\.(Message|Parcel|PullContext)|admin\.[A-Z]\w*|metrics\.Family)\.(__init__|operation)"
+)
+_BODIES = {"ReplicationState"}
+_NUMBERS = {"Int32", "Int64"}
+
+
+def list_annotations(name: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+    """Where a public name has an annotation, its text, and the module whose names it uses."""
+    functions = {name: value} if inspect.isfunction(value) else {}
+    if inspect.isclass(value):
+        for kind in value.__mro__:
+            if kind.__module__.startswith("eruca") and name.rpartition(".")[2] not in _BODIES:
+                for field, annotation in vars(kind).get("__annotations__", {}).items():
+                    if not field.startswith("_") and not _MADE_BY_ERUCA.fullmatch(f"{name}.{field}"):
+                        yield f"{name}.{field}", str(annotation), sys.modules[kind.__module__]
+        for key in [key for key in dir(value) if not key.startswith("_") or key == "__init__"]:
+            member = inspect.getattr_static(value, key)
+            member = getattr(member, "fget", None) or getattr(member, "__func__", member)
+            if inspect.isfunction(member):
+                functions[f"{name}.{key}"] = member
+    for where, function in functions.items():
+        if function.__module__.startswith("eruca") and not _MADE_BY_ERUCA.fullmatch(where):
+            for parameter, annotation in function.__annotations__.items():
+                yield f"{where}({parameter})", str(annotation), sys.modules[function.__module__]
+
+
+def find_private_types(name: str, value: Any, public: set[str]) -> Iterator[str]:
+    """The types of Eruca in the annotations of a public name that are not public themselves."""
+    for where, annotation, module in list_annotations(name, value):
+        for word in re.findall(r"[A-Za-z_]\w*", re.sub(r"[\"'].*?[\"']", "", annotation)):
+            found = getattr(module, word, None)
+            is_ours = str(getattr(found, "__module__", "")).startswith("eruca") or is_alias(module, word)
+            if is_ours and word not in public and word not in _NUMBERS and not isinstance(found, TypeVar):
+                yield f"{where}: {word}"
+
+
+def is_alias(module: ModuleType, word: str) -> bool:
+    """Whether a name is an alias, such as a union of types."""
+    return bool(get_args(getattr(module, word, None)))
+
+
+def test_every_type_in_a_public_annotation_is_public() -> None:
+    names = [(module, name) for module, name in list_documented() if module.__name__ not in _CALLED_BY_OTHERS]
+    public = {name for _, name in names}
+    wrong = [
+        found
+        for module, name in names
+        for found in find_private_types(f"{module.__name__}.{name}", getattr(module, name), public)
+    ]
+    assert wrong == []
+    found = set(find_private_types("eruca.Producer", eruca.Producer, public - {"Duration", "SendHook", "Receipt"}))
+    assert {"eruca.Producer.__init__(timeout): Duration", "eruca.Producer.__init__(hooks): SendHook"} <= found
+    assert "eruca.Producer.send(return): Receipt" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("Access", "access_file nameserver retries timeout tls"),
+        ("MessageInput", "access archive pattern since stores topics until"),
+        ("SchemaRegistry", "login_file place retries timeout tls"),
+        (
+            "JobSummary",
+            "as_dict bad bad_records bytes facts first job last outputs rows seconds warnings write",
+        ),
+    ],
+)
+def test_what_spark_shows_is_what_users_use(name: str, attributes: str) -> None:
+    kind = getattr(eruca.spark, name)
+    shown = {each for each in dir(kind) if not each.startswith("_")} | set(kind.__annotations__) - {"_"}
+    assert " ".join(sorted(shown)) == attributes
+    assert list(inspect.signature(eruca.spark.run_rebuild).parameters)[2:] == ["out", "properties", "drop_old"]
+
+
+def test_the_admin_is_a_name_of_the_package() -> None:
+    assert eruca.Admin is eruca.admin.Admin and "Admin" in eruca.__all__
 
 
 # What may really be anything: bodies, whose type a serializer decides, types to decode to, and options of a broker or

@@ -1,4 +1,4 @@
-"""What is wrong with a source archive or a wheel: what is missing, what should not be there, what it says of itself."""
+"""What is wrong with a source archive or a wheel: what is missing, what should not be there, what its metadata says."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from eruca._admin.connections import Connected, GroupConnections
 from eruca._admin.deadletters import DeadLetters, GroupLetters, Journal, Resent, Wanted
 from eruca._admin.delayed import Cancelled, Delayed, DelayedMessages, LevelProgress
 from eruca._admin.doctor.doctor import Doctor
-from eruca._admin.doctor.findings import Examination, Finding, Limits, Rules, Severity
+from eruca._admin.doctor.findings import Examination, Fact, Finding, Limits, Rules, Severity
 from eruca._admin.groupmembers import Difference, GroupMember, Subscribed
 from eruca._admin.groupqueues import GroupQueue
 from eruca._admin.groups import Group, GroupName, GroupOnBroker, Groups, NamedGroupSettings, TimeSpan
@@ -26,7 +26,7 @@ from eruca._admin.messages import Consumed, Messages, QueueRow, QueueRows
 from eruca._admin.moving import Move, Moved
 from eruca._admin.nameservers import KeyValue, NameServer, NameServers
 from eruca._admin.offsets import Offsets
-from eruca._admin.progress import QueueProgress
+from eruca._admin.progress import Progress, QueueProgress
 from eruca._admin.queueends import QueueEnds
 from eruca._admin.rates import Rate
 from eruca._admin.results import Change, Changed, Listed, Problem, Undo
@@ -42,6 +42,7 @@ from eruca._admin.tracing import TraceRow, Track
 from eruca._admin.transactions import Deed, Transactions
 from eruca._admin.transactiontable import UNDECIDED, State, Transaction
 from eruca._admin.waiting import MessageHead
+from eruca._wire.bodies.replication import ReplicationState
 
 __all__ = [
     "UNDECIDED",
@@ -69,6 +70,7 @@ __all__ = [
     "DivergedRow",
     "Doctor",
     "Examination",
+    "Fact",
     "Finding",
     "Group",
     "GroupConnections",
@@ -101,6 +103,7 @@ __all__ = [
     "Offsets",
     "Problem",
     "ProducerClient",
+    "Progress",
     "Promotion",
     "QueueEnds",
     "QueueLag",
@@ -108,6 +111,7 @@ __all__ = [
     "QueueRow",
     "QueueRows",
     "Rate",
+    "ReplicationState",
     "Resent",
     "RouteBroker",
     "Routes",

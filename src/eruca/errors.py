@@ -43,6 +43,7 @@ __all__ = [
     "TableUnsaved",
     "TooManyCalls",
     "WireError",
+    "WrongType",
 ]
 
 
@@ -64,6 +65,10 @@ class ErucaError(Exception):
 
 class ConfigError(ErucaError):
     """An option has a value that cannot be used."""
+
+
+class WrongType(ConfigError, TypeError):
+    """An argument has a wrong type; it is a TypeError too."""
 
 
 class InvalidName(ErucaError):
@@ -216,6 +221,17 @@ class RetryLater(ErucaError):
         delay_level: int = 0,
     ) -> None:
         super().__init__(message)
+        if delay is not None and (isinstance(delay, bool) or not isinstance(delay, timedelta | float | int)):
+            raise WrongType(
+                f"RetryLater.delay={delay!r:.80}: expected a duration, not {type(delay).__name__}",
+                hint="pass a timedelta, or a number of seconds",
+            )
+        if isinstance(delay_level, bool) or not isinstance(delay_level, int):
+            raise WrongType(
+                f"RetryLater.delay_level={delay_level!r:.80}: expected int, not {type(delay_level).__name__}"
+            )
+        if delay is not None and delay_level:
+            raise ConfigError("RetryLater: delay and delay_level are mutually exclusive", hint="pass one of them")
         self.delay = delay
         self.delay_level = delay_level
 

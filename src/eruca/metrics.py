@@ -7,6 +7,16 @@ and `SERVER` what peers of its servers use of each limit.
 
 from __future__ import annotations
 
-from eruca._observe.metrics import BROKER, CLIENT, SERVER, PrometheusCollector, Registry
+from eruca._observe.metrics import (
+    BROKER,
+    CLIENT,
+    SERVER,
+    Counter,
+    Family,
+    Gauge,
+    Histogram,
+    PrometheusCollector,
+    Registry,
+)
 
-__all__ = ["BROKER", "CLIENT", "SERVER", "PrometheusCollector", "Registry"]
+__all__ = ["BROKER", "CLIENT", "SERVER", "Counter", "Family", "Gauge", "Histogram", "PrometheusCollector", "Registry"]

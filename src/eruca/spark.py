@@ -11,6 +11,7 @@ try:
     from eruca._spark.cluster import Access
     from eruca._spark.datasource import RocketMQSource
     from eruca._spark.decoding import (
+        BatchWriter,
         SchemaRegistry,
         decode_avro,
         decode_json,
@@ -41,6 +42,7 @@ except ImportError as error:
 
 __all__ = [
     "Access",
+    "BatchWriter",
     "JobSummary",
     "LagListener",
     "MessageInput",

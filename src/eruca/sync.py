@@ -12,13 +12,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eruca._client.group.lag import Lag
-from eruca._client.group.settings import Flow, Offsets, Rebalance, Retry
-from eruca._client.group.subscriptions import ClassFilter, Sql
+from eruca._client.group.observing import ConsumeHook
+from eruca._client.group.settings import Flow, Offsets, OnChange, Rebalance, Retry, Start
+from eruca._client.group.subscriptions import ClassFilter, Filter, Sql, Subscribe, TopicChoice
 from eruca._client.message import Outcome
 from eruca._client.options import ClientOptions
-from eruca._client.produce.checks import Decision
+from eruca._client.produce.checks import Decided, Decision
+from eruca._client.produce.choosing import Selector
+from eruca._client.produce.delivery import SendHook
 from eruca._client.produce.outgoing import Outgoing, Receipt, SendStatus
+from eruca._client.produce.sending import Parcel
 from eruca._client.produce.transactions import Half, TransactionReceipt
+from eruca._client.pull.membership import OnQueues
+from eruca._client.push.handlers import Concurrency
+from eruca._client.session.calls import PullStatus
 from eruca._client.sync.base import Message
 from eruca._client.sync.consumer import Consumer
 from eruca._client.sync.producer import Producer
@@ -27,7 +34,8 @@ from eruca._client.sync.pulling import PullResult
 from eruca._client.sync.scheduledpull import ScheduledPull
 from eruca._client.sync.scheduling import PullContext
 from eruca._client.sync.transactions import TransactionalProducer
-from eruca._net.tls import Tls
+from eruca._ground.durations import Duration
+from eruca._net.tls import Tls, TlsChoice
 from eruca._wire.bodies import MessageQueue
 from eruca.errors import RetryLater
 
@@ -38,28 +46,43 @@ __all__ = [
     "Admin",
     "ClassFilter",
     "ClientOptions",
+    "Concurrency",
+    "ConsumeHook",
     "Consumer",
+    "Decided",
     "Decision",
+    "Duration",
+    "Filter",
     "Flow",
     "Half",
     "Lag",
     "Message",
     "MessageQueue",
     "Offsets",
+    "OnChange",
+    "OnQueues",
     "Outcome",
     "Outgoing",
+    "Parcel",
     "Producer",
     "PullConsumer",
     "PullContext",
     "PullResult",
+    "PullStatus",
     "Rebalance",
     "Receipt",
     "Retry",
     "RetryLater",
     "ScheduledPull",
+    "Selector",
+    "SendHook",
     "SendStatus",
     "Sql",
+    "Start",
+    "Subscribe",
     "Tls",
+    "TlsChoice",
+    "TopicChoice",
     "TransactionReceipt",
     "TransactionalProducer",
 ]

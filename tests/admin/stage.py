@@ -177,7 +177,7 @@ async def until(is_true: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 async def poll(ask: Callable[[], Awaitable[Answer]], is_wanted: Callable[[Answer], bool]) -> Answer:
-    """Ask again and again until the answer is the wanted one; returns it."""
+    """Ask repeatedly until the answer is the wanted one; returns it."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_S
     while not is_wanted(answer := await ask()):

@@ -276,7 +276,7 @@ async def case_a_message_says_all_about_itself(nameserver: str, topic: str, grou
 
 
 async def case_compressed_messages_are_unpacked(nameserver: str, topic: str, group: str) -> None:
-    body = b"again and again " * 5000
+    body = b"the same words, " * 5000
     for name in ("zlib", "lz4", "zstd"):
         async with Producer(nameserver, group=group, compression=name) as producer:
             await producer.send(topic, body + name.encode())

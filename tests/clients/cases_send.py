@@ -19,7 +19,16 @@ from eruca._wire.headers import QueryMessageHeader
 from eruca._wire.ids import decode_offset_id
 from eruca._wire.properties import WAIT, parse_properties
 from eruca._wire.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_MASK, COMPRESSION_ZLIB, COMPRESSION_ZSTD
-from eruca.errors import ClientClosed, ConfigError, ErucaError, InvalidName, MessageIllegal, NoRoute, SendFailed
+from eruca.errors import (
+    ClientClosed,
+    ConfigError,
+    ErucaError,
+    InvalidName,
+    MessageIllegal,
+    NoRoute,
+    SendFailed,
+    WrongType,
+)
 from tests.clients.stage import (
     READ,
     create_topic,
@@ -249,7 +258,7 @@ async def case_empty_and_too_large_bodies_are_refused(nameserver: str, topic: st
             with pytest.raises(MessageIllegal) as refused:
                 await producer.send(topic, body)
             assert not refused.value.retryable and refused.value.hint
-        with pytest.raises(TypeError):
+        with pytest.raises(WrongType):
             await producer.send(topic, "text")  # type: ignore[arg-type]
 
 

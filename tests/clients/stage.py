@@ -76,7 +76,7 @@ async def wait_until(check: Callable[[], bool], what: str, seconds: float = PATI
 
 
 async def poll(ask: Callable[[], Awaitable[_Answer]], is_wanted: Callable[[_Answer], bool]) -> _Answer:
-    """Ask again and again until the answer is the wanted one; returns it."""
+    """Ask repeatedly until the answer is the wanted one; returns it."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_SECONDS
     while not is_wanted(answer := await ask()):

@@ -130,7 +130,7 @@ def wait_for(worker: JavaProcess, said: str) -> None:
 
 
 def count_said(workers: list[JavaProcess], begin: str) -> Counter[str]:
-    """What all workers said that begins so, and how often."""
+    """What all workers printed with this prefix, and how often."""
     return Counter(line for worker in workers for line in worker.lines if line.startswith(f"said {begin}"))
 
 

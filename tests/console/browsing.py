@@ -193,7 +193,7 @@ def run_eruca(*arguments: str | Path, stdin: str = "") -> str:
 
 
 def poll(ask: Callable[[], Answer], is_wanted: Callable[[Answer], bool], what: str) -> Answer:
-    """Ask again and again until the answer is the wanted one; returns it."""
+    """Ask repeatedly until the answer is the wanted one; returns it."""
     deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
     while not is_wanted(answer := ask()):
         assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_S} s, but {answer!r}"

@@ -23,7 +23,7 @@ from tests.interop.workload import QUEUES, make_options
 
 TOPIC: Final = "Roll"
 OPTIONS: Final[StoreOptions] = make_options(256 * 1024)
-# Every so many appends the disk is told, as the timers of a broker do.
+# After this number of appends the disk is told, as the timers of a broker do.
 _SYNC_EVERY = 400
 
 

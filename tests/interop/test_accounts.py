@@ -72,7 +72,7 @@ def mqadmin(way: str, peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def ask(program: JavaProgram, cluster: Cluster, what: str, who: str, **fields: Any) -> str:
-    """Do something with an account; gives the result, or the refusal."""
+    """Do something with an account; return the result, or the refusal."""
     account = WHO[who]
     if account is not None:
         fields |= {"accessKey": account.access_key, "secretKey": account.secret_key}
@@ -228,7 +228,7 @@ def test_mqadmin_changes_accounts(
     assert "not supported" in shown[0]["error"] and shop.secret_key not in shown[0]["out"]
     assert shop.secret_key in shown[1]["out"]
 
-    # An account that is no admin: Java's broker lets everyone with an account change accounts.
+    # An account that is not an admin: Java's broker lets everyone with an account change accounts.
     by_shop = write_tools(tmp_path / "shop.yml", shop)
     eruca, java = run_both(mqadmin, both, "deleteAclConfig -b {broker} -a nobody-has-this", by_shop)
     assert "Need admin permission for request code=51" in eruca["error"]
@@ -277,7 +277,7 @@ def sign_in_go(who: str) -> dict[str, str]:
 
 
 def send_from_go(stage: Stage, who: str) -> str:
-    """Send a message with an account; gives the result, or the refusal."""
+    """Send a message with an account; return the result, or the refusal."""
     producer = stage.start_producer(retries=0, **sign_in_go(who))
     try:
         (row,) = producer.send({"topic": TOPIC, "body": f"from Go by {who}"})

@@ -80,7 +80,7 @@ class JavaClients:
         self._programs: dict[str, JavaProgram] = {}
 
     def ask(self, way: str, what: str, cluster: Cluster, **fields: Any) -> str:
-        """Do something; gives the result, or the problem."""
+        """Do something; return the result, or the problem."""
         if way not in self._programs:
             program = JavaProgram(self._peer, "eruca.interop.Accounts", self._home / way, system=self._ways[way])
             self._programs[way] = self._stack.enter_context(program)

@@ -13,7 +13,7 @@ from eruca import Consumer, Decision, Flow, Message, Offsets, Outcome, Producer,
 from eruca._client.group.settings import Start
 from tests.patience import PATIENCE_S
 
-# Retries come at once, and the last level never; producers are asked about transactions at once, again and again.
+# Retries come at once, and the last level never; producers are asked about transactions at once, repeatedly.
 OPTIONS = (
     "messageDelayLevel=1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 10h",
     "transactionCheckInterval=500",

@@ -33,7 +33,7 @@ from eruca._cli.optionlist import Role, list_options
 from eruca._cli.settings import describe_settings, gather_settings
 from eruca._ground.config import HIDDEN, info_of, option
 from eruca._nameserver.options import NameServerOptions
-from eruca._spark.cluster import Access
+from eruca._spark.cluster import Access, make_client_options
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.frame import FrameBuffer, encode_command, make_request
 from eruca._wire.headers import UpdateAccountHeader
@@ -257,7 +257,7 @@ def test_a_bad_file_with_keys_is_refused_without_showing_them(tmp_path: Path, te
     file.write_text(text, encoding="utf-8")
     access = Access("127.0.0.1:9876", str(file))
     with pytest.raises(ConfigError) as caught:
-        access.make_client_options()
+        make_client_options(access)
     assert MARK not in f"{caught.value} {caught.value!r} {access!r}"
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text("accounts:\n- " + text.replace("\n", "\n  "), encoding="utf-8")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from eruca._spark.cluster import ACCESS_OPTIONS
 from eruca._spark.optiontable import SourceOption
@@ -30,16 +29,9 @@ TABLES: dict[str, list[SourceOption]] = {
 }
 
 
-def show_default(value: Any) -> str:
-    """A default as a user would write it; nothing where there is none, or where the help says it."""
-    if value is None or value == "" or isinstance(value, tuple | list | dict):
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def make_rows(options: list[SourceOption]) -> list[tuple[str, str, str]]:
     """Name, default and meaning of each."""
-    return [(f"`{option.name}`", show_default(option.default), option.help) for option in options]
+    return [(f"`{option.name}`", option.show_default(), option.help) for option in options]
 
 
 def read_rows(text: str, name: str) -> list[tuple[str, ...]]:

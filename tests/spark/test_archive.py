@@ -1,4 +1,4 @@
-"""Archives of topics: what is in them, again and again, and what a run that dies leaves behind."""
+"""Archives of topics: what is in them, repeatedly, and what a run that dies leaves behind."""
 
 from __future__ import annotations
 

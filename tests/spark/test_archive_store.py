@@ -1,4 +1,4 @@
-"""Archives of store files: closed files of one broker, again and again, with what is damaged set aside."""
+"""Archives of store files: closed files of one broker, repeatedly, with what is damaged set aside."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_delay_levels(spark: Any, cluster: Cluster) -> None:
     topic = name_topic("delayed")
     create_topic(cluster, topic, 2)
     # One task: a second one may begin later than the delay takes.
-    frame = spark.sql("SELECT CAST(id AS STRING) AS body, IF(id < 3, 1, NULL) AS delay FROM range(0, 6, 1, 1)")
+    frame = spark.sql("SELECT CAST(id AS STRING) AS body, IF(id < 3, 1, NULL) AS delayLevel FROM range(0, 6, 1, 1)")
     write(frame, cluster, topic, queueId=0)
     rows = read(cluster, topic, 6)
     assert sorted(row["body"] for row in rows) == [b"%d" % number for number in range(6)]
@@ -139,7 +139,7 @@ def test_an_idempotent_write_is_refused_by_java(spark: Any, java_cluster: JavaCl
     with pytest.raises(Exception, match=f"delivery=idempotent.*{BROKER_NAME}"):
         write(frame, java_cluster, topic, delivery="idempotent")
     with pytest.raises(Exception, match="supports arbitrary delays"):
-        write(frame, java_cluster, topic, delayMs="5s")
+        write(frame, java_cluster, topic, delay="5s")
 
 
 def test_what_cannot_be_written_fails_when_it_is_planned(spark: Any, eruca_cluster: ErucaCluster) -> None:
@@ -183,7 +183,7 @@ def test_what_a_broker_refuses_is_not_tried_again(eruca_cluster: ErucaCluster) -
 def test_the_same_write_id_is_the_same_write(spark: Any, eruca_cluster: ErucaCluster) -> None:
     topic = name_topic("same")
     create_topic(eruca_cluster, topic)
-    frame = spark.sql("SELECT CAST(id AS STRING) AS body, IF(id = 5, 1L, NULL) AS delayMs FROM range(0, 300, 1, 2)")
+    frame = spark.sql("SELECT CAST(id AS STRING) AS body, IF(id = 5, 0.001D, NULL) AS delay FROM range(0, 300, 1, 2)")
     for _ in range(2):
         write(frame, eruca_cluster, topic, delivery="idempotent", writeId="night of the third", batchRows=20)
     write(frame, eruca_cluster, topic, delivery="idempotent", writeId="another night")

@@ -166,7 +166,7 @@ class Part:
 
 
 async def insist(work: Any) -> Any:
-    """Do something that a kill may interrupt, again and again until it is done."""
+    """Do something that a kill may interrupt, repeatedly until it is done."""
     async with asyncio.timeout(SETTLE_SECONDS_MAX):
         while True:
             try:

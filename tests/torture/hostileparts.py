@@ -152,7 +152,7 @@ async def hold_pulls(target: Target, size: float) -> None:
 
 
 async def leave_unread(target: Target, size: float) -> None:
-    """40 connections that ask for a large message again and again and read nothing."""
+    """40 connections that ask for a large message repeatedly and read nothing."""
     async with open_peer(target.broker) as sender:
         await expect(sender, RequestCode.SEND_MESSAGE_V2, send_header("Unread"), LARGE)
     pull = encode_command(make_request(RequestCode.PULL_MESSAGE, pull_header("Unread", max_message_nums=1), opaque=1))

@@ -158,7 +158,7 @@ async def drip(target: Target, size: float) -> None:
 async def flood(
     address: str, request: Command, count: int, seconds: float, *, size: int = 40, tls: ssl.SSLContext | None = None
 ) -> None:
-    """Connections that send a signed request again and again and read nothing."""
+    """Connections that send a signed request repeatedly and read nothing."""
     frames = encode_command(request) * 100
     async with open_crowd(address, size, tls) as crowd:
         for peer in crowd:

@@ -3,7 +3,7 @@
     10.1.2.3            one address                  fe80::1            one address
     10.1.2.3,10.1.2.4   several                      fe80::1,fe80::2    several
     10.1.2.{3,4}        the same                     fe80::{1,2}        the same
-    10.1.*.*            any number in these places   fe80:1:*           everything that begins so
+    10.1.*.*            any number in these places   fe80:1:*           everything with this prefix
     10.1.2-5.*          a range                      fe80::1:1-ff       a range in the last group
     *                   everyone                     fe80::1-ff:*       a range in the last but one
 

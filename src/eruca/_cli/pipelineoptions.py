@@ -247,7 +247,7 @@ def show_summary(summary: JobSummary, output: str, summary_file: str | None) -> 
         for warning in summary.warnings:
             say(f"warning: {warning}")
     else:
-        make_console().print(summary.draw())
+        make_console().print(load("eruca._spark.pipelines.summary").draw_summary(summary))
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], title: str = "") -> None:

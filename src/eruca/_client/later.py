@@ -10,7 +10,7 @@ from eruca._client.produce.outgoing import DELAY_LEVELS_MS
 from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._ground.limits import TIMER_DELAY_SECONDS_MAX
 from eruca._wire.properties import RETRY_LEVEL_FIRST
-from eruca.errors import ConfigError
+from eruca.errors import ConfigError, WrongType
 
 
 class Later(NamedTuple):
@@ -29,7 +29,9 @@ DEAD = Later(-1)
 def make_later(delay: Duration | None, delay_level: int = 0) -> Later:
     """Return when to deliver a message again, as users say it. Raises ConfigError."""
     if isinstance(delay_level, bool) or not isinstance(delay_level, int):
-        raise ConfigError(f"delay_level={delay_level!r:.80}: expected an int; seconds are delay=")
+        raise WrongType(f"delay_level={delay_level!r:.80}: expected an int; seconds are delay=")
+    if delay_level > len(DELAY_LEVELS_MS):
+        raise ConfigError(f"delay_level={delay_level}: must be at most {len(DELAY_LEVELS_MS)}")
     if delay is None:
         return Later(delay_level)
     if delay_level:

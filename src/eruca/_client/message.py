@@ -291,7 +291,7 @@ class Message(ReceivedMessage):
 def check_decode(deserializer: Decode | None) -> None:
     """Raise ConfigError unless a deserializer is a function, or there is none."""
     if deserializer is not None:
-        check_callable("deserializer", deserializer)
+        check_callable("deserializer", deserializer, "body")
 
 
 def decode_body(message: ReceivedMessage, decode: Decode) -> Any:

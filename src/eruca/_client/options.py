@@ -14,7 +14,7 @@ from eruca._ground.limits import CALLS_IN_FLIGHT_MAX
 from eruca._ground.urls import check_url
 from eruca._net.addresses import check_addresses, split_addresses
 from eruca._net.tls import Tls, TlsChoice, read_tls_environment
-from eruca.errors import ConfigError
+from eruca.errors import ConfigError, WrongType
 
 # Intervals and timeouts of zero would keep the client busy, or fail every request.
 _DURATION_MIN_S = 0.001
@@ -111,5 +111,5 @@ def choose_options(nameservers: str | Sequence[str] | None, options: ClientOptio
     if isinstance(given, str):
         return replace(chosen, nameservers=given)
     if not isinstance(given, Sequence) or not all(isinstance(item, str) for item in given):
-        raise ConfigError(f"nameservers={given!r:.80}: expected a str or a list of them, each host:port")
+        raise WrongType(f"nameservers={given!r:.80}: expected a str or a list of them, each host:port")
     return replace(chosen, nameservers=";".join(given))

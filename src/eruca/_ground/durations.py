@@ -7,8 +7,9 @@ from datetime import timedelta
 from math import isfinite
 from typing import TypeAlias
 
-from eruca.errors import ConfigError
+from eruca.errors import ConfigError, WrongType
 
+#: A timedelta, or a number of seconds.
 Duration: TypeAlias = timedelta | float
 
 # About three years. Timers of an event loop do not accept much more, and no one means more.
@@ -25,7 +26,7 @@ def to_seconds(name: str, value: Duration, *, at_least: float = 0.0) -> float:
     elif isinstance(given, int | float) and not isinstance(given, bool):
         seconds = float(given)
     else:
-        raise ConfigError(
+        raise WrongType(
             f"{name}={value!r}: expected a duration, not {type(value).__name__}",
             hint="pass a timedelta, or a number of seconds",
         )

@@ -21,12 +21,14 @@ _ADDRESS_SERVER_INTERVAL_S = 120.0
 # How long a host name may take to get an address.
 NAME_S = 30.0
 _NAME_PAUSES = Backoff(0.2, 2.0)
-_ADDRESS = re.compile(r"\S+:\d{1,5}")
+_ADDRESS = re.compile(r"\S+:(\d{1,5})", re.ASCII)
+_PORT_MAX = 65535
 
 
 def is_address(text: str) -> bool:
     """Whether a text is host:port."""
-    return _ADDRESS.fullmatch(text) is not None
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and 0 < int(found[1]) <= _PORT_MAX
 
 
 def split_addresses(text: str) -> list[str]:
@@ -67,7 +69,10 @@ def check_addresses(key: str, text: str) -> None:
     """Refuse a list of addresses that Java would refuse at its start."""
     for part in split_addresses(text):
         if not is_address(part):
-            raise ConfigError(f"{key}={text}: {part!r} is not host:port", hint="for example 127.0.0.1:9876")
+            raise ConfigError(
+                f"{key}={text}: {part!r} is not host:port",
+                hint=f"for example 127.0.0.1:9876; ports are 1 to {_PORT_MAX}",
+            )
 
 
 class NameServers:

@@ -113,7 +113,7 @@ class Admission:
         """Count a refused request of a connection that never authenticated.
 
         Above the limit this raises another refusal, which names the limit, and the connection is not read for some
-        seconds. So many connections of an address together hardly send more than the limit.
+        seconds. This number of connections of an address together hardly sends more than the limit.
         """
         limits = self._limits()
         address = self._addresses.get(self._of_link.get(link, ""))

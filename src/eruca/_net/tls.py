@@ -70,6 +70,7 @@ class Tls:
 
 
 # What clients accept: a context is used as it is; True means TLS as the environment describes it.
+#: Whether to use TLS: the files to use, a context, True for the CAs of the system, False or None for no TLS.
 TlsChoice: TypeAlias = Tls | ssl.SSLContext | bool | None
 
 

@@ -61,18 +61,13 @@ class SchemaRegistry:
         retries: object = self.retries
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
             raise ConfigError(f"retries={self.retries!r}: expected a whole number of at least 0")
-        if self.is_remote:
+        if _is_remote(self.place):
             self._check_address()
         elif self.login_file or self.tls is not None:
             raise ConfigError(
                 f"the registry {self.place} is a local path, which needs neither login_file nor tls",
                 hint="a registry is named by its address, for example https://registry:8081",
             )
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether this is an address, not a path."""
-        return isinstance(self.place, str) and "://" in self.place
 
     def _check_address(self) -> None:
         parts = urlsplit(str(self.place))
@@ -94,15 +89,6 @@ class SchemaRegistry:
             if parts.scheme != "https":
                 raise ConfigError(f"{where} is plain, but tls= is given", hint="use https://")
             make_client_context(self.tls)  # a wrong file fails here, not in a task
-
-    def open_source(self) -> SchemaSource:
-        """Return what is sent to the tasks: the address, or the content of local files. Raises ConfigError."""
-        if self.is_remote:
-            return RemoteSource(self)
-        path = Path(self.place)
-        if path.is_dir():
-            return _read_directory(path)
-        return _read_file(path)
 
 
 @dataclass(frozen=True)
@@ -159,6 +145,21 @@ class LocalSource:
     def open(self) -> Schemas:
         """Return the schemas."""
         return _LocalSchemas(self.place, dict(self.schemas))
+
+
+def open_source(registry: SchemaRegistry) -> SchemaSource:
+    """Return what is sent to the tasks: the address, or the content of local files. Raises ConfigError."""
+    if _is_remote(registry.place):
+        return RemoteSource(registry)
+    path = Path(registry.place)
+    if path.is_dir():
+        return _read_directory(path)
+    return _read_file(path)
+
+
+def _is_remote(place: str | Path) -> bool:
+    """Return whether this is an address, not a path."""
+    return isinstance(place, str) and "://" in place
 
 
 class _LocalSchemas:

@@ -84,40 +84,39 @@ class Access:
     # How often a failed request is tried again.
     retries: int = 6
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Access:
-        """Read the options of a source or sink. Raises ConfigError if no name server is given."""
-        if not values["nameServer"]:
-            raise ConfigError(
-                "option nameServer is missing", hint='for example .option("nameServer", "127.0.0.1:9876")'
-            )
-        access = cls(
-            values["nameServer"],
-            values["accessFile"],
-            read_tls(values),
-            values["requestTimeout"] / 1000,
-            values["retries"],
+
+def choose_access(values: Mapping[str, Any]) -> Access:
+    """Read the options of a source or sink. Raises ConfigError if no name server is given."""
+    if not values["nameServer"]:
+        raise ConfigError("option nameServer is missing", hint='for example .option("nameServer", "127.0.0.1:9876")')
+    access = Access(
+        values["nameServer"],
+        values["accessFile"],
+        read_tls(values),
+        values["requestTimeout"] / 1000,
+        values["retries"],
+    )
+    make_client_options(access)  # a wrong file fails here, not in a task
+    if access.tls is not None:
+        make_client_context(access.tls)
+    return access
+
+
+def make_client_options(access: Access) -> ClientOptions:
+    """Return the options of a client in this process. Raises ConfigError if a file cannot be read."""
+    options = ClientOptions(nameservers=access.nameserver, call_timeout=access.timeout)
+    if access.access_file:
+        # Every worker of Spark loads this module, and nearly none reads YAML.
+        from eruca._client.accountfile import read_account_file
+
+        keys = read_account_file(Path(access.access_file))
+        options = replace(
+            options,
+            access_key=keys.access_key,
+            secret_key=keys.secret_key,
+            security_token=keys.security_token,
         )
-        access.make_client_options()  # a wrong file fails here, not in a task
-        if access.tls is not None:
-            make_client_context(access.tls)
-        return access
-
-    def make_client_options(self) -> ClientOptions:
-        """Return the options of a client in this process. Raises ConfigError if a file cannot be read."""
-        options = ClientOptions(nameservers=self.nameserver, call_timeout=self.timeout)
-        if self.access_file:
-            # Every worker of Spark loads this module, and nearly none reads YAML.
-            from eruca._client.accountfile import read_account_file
-
-            keys = read_account_file(Path(self.access_file))
-            options = replace(
-                options,
-                access_key=keys.access_key,
-                secret_key=keys.secret_key,
-                security_token=keys.security_token,
-            )
-        return options if self.tls is None else replace(options, tls=self.tls)
+    return options if access.tls is None else replace(options, tls=access.tls)
 
 
 def read_tls(values: Mapping[str, Any]) -> Tls | None:
@@ -154,7 +153,7 @@ class Cluster:
         self._loop: asyncio.AbstractEventLoop | None = None
         #: Requests to servers, routes and the session; pass its coroutines to `run`. Parts of the admin API take it. A
         #: whole `Admin` would load all parts in each worker of Spark.
-        self.connection = Connection(options=access.make_client_options())
+        self.connection = Connection(options=make_client_options(access))
 
     def __enter__(self) -> Self:
         self.open()

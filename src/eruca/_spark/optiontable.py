@@ -44,6 +44,14 @@ class SourceOption:
     default: Any
     help: str
 
+    def show_default(self) -> str:
+        """Return the default as a user would write it; empty if there is none, or if the help says it."""
+        if self.default is None or isinstance(self.default, tuple | list | dict):
+            return ""
+        if self.read is read_duration_ms:
+            return show_duration(self.default) if self.default else "0"
+        return str(self.default).lower() if isinstance(self.default, bool) else str(self.default)
+
 
 class OptionTable:
     """The options of one source or sink."""
@@ -138,18 +146,24 @@ def read_bytes(text: str) -> int:
 
 
 def read_duration_ms(text: str) -> int:
-    """Read a time span in milliseconds from `500ms`, `10s`, `5m`, `2h`, `1d`, or a number of milliseconds."""
+    """Return the milliseconds of a time span: `500ms`, `10s`, `5m`, `2h`, `1d`, or a number of seconds."""
     lower = text.lower()
     for unit in ("ms", "s", "m", "h", "d"):
         if lower.endswith(unit):
             number = lower[: -len(unit)].strip()
             break
     else:
-        number, unit = lower, "ms"
+        number, unit = lower, "s"
     try:
-        span = int(float(number) * _DURATIONS_MS[unit])
-    except ValueError:
+        span = round(float(number) * _DURATIONS_MS[unit])
+    except (ValueError, OverflowError):
         raise ValueError("expected a time span, for example 500ms, 10s, 5m, 2h or 1d") from None
     if span < 0:
         raise ValueError("expected a time span of at least 0")
     return span
+
+
+def show_duration(span_ms: int) -> str:
+    """Return a time span as `read_duration_ms` reads it, in the largest unit that divides it."""
+    unit = next(unit for unit in ("d", "h", "m", "s", "ms") if span_ms % _DURATIONS_MS[unit] == 0)
+    return f"{span_ms // _DURATIONS_MS[unit]}{unit}"

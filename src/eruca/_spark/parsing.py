@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,14 @@ import pyarrow as pa
 
 from eruca._spark.columns import Column, make_arrow_schema
 from eruca._spark.kernel import columns, properties
-from eruca._store.filesystem import Buffer
 from eruca._wire.compression import decompress
 from eruca._wire.host import unpack_host
 from eruca._wire.properties import RAW_KEYS, RAW_TAGS, RAW_UNIQ_KEY, parse_properties
 from eruca._wire.sysflag import COMPRESSED, TRANSACTION_MASK
 from eruca.errors import WireError
+
+if TYPE_CHECKING:
+    from eruca._store.filesystem import Buffer
 
 log = logging.getLogger(__name__)
 

@@ -37,9 +37,10 @@ class ErucaBroker(AsyncBroker):
     >>> await send_mail.kiq("ada")          # and in a shell: taskiq worker module:broker
 
     A task is done when taskiq acknowledges it: after it ran, by default. If a worker dies before, another worker gets
-    its tasks and those after them in the same queue again: at least once. A task with the label `delay` (in seconds)
-    is delivered that much later; it must be one of the broker's delay levels. A topic has four queues by default, and
-    each queue has one worker at a time, so more workers than queues are idle. Other arguments are those of Consumer.
+    the task again: at least once. Eruca brokers remember the tasks behind it that were acknowledged, up to the last
+    commit; with a Java broker, those run again too. A task with the label `delay` (in seconds) is delivered that much
+    later; it must be one of the broker's delay levels. A topic has four queues by default, and each queue has one
+    worker at a time, so more workers than queues are idle. Other arguments are those of Consumer.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ async def test_every_key_of_java_is_there_in_the_same_form(broker: Broker, peer:
     assert {normalise(key) for key in golden} - optional <= {normalise(key) for key in table}
     for key, value in golden.items():
         if NUMBERS.fullmatch(value) and normalise(key) not in ("commitLogDiskRatio_",):
-            assert NUMBERS.fullmatch(table[key]), f"{key}: {table[key]!r} is no number"
+            assert NUMBERS.fullmatch(table[key]), f"{key}: {table[key]!r} is not a number"
     assert re.fullmatch(r"Total : [\d.]+ \w+, Free : [\d.]+ \w+\.", table["commitLogDirCapacity"])
     assert re.fullmatch(r"[\d.]+ (B|[KMGTPE]iB)", table["remainHowManyDataToFlush"])
     assert re.fullmatch(r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds ]", table["runtime"])

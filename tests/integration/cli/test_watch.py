@@ -100,7 +100,7 @@ def test_a_plan_is_shown_before_the_question(cli: Commands) -> None:
 
 
 def read_clocks(descriptor: int, count: int) -> set[str]:
-    """Read until the head of `eruca top` showed so many times of day."""
+    """Read until the head of `eruca top` showed this many times of day."""
     found: set[str] = set()
     while len(found) < count:
         found |= set(re.findall(r"\d\d:\d\d:\d\d(?=  \d+ broker)", os.read(descriptor, 65536).decode(errors="replace")))

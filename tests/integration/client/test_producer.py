@@ -33,6 +33,7 @@ from eruca.errors import (
     NoRoute,
     SendFailed,
     WireError,
+    WrongType,
 )
 from tests.integration.broker.delivery import stored
 from tests.integration.client.conftest import MakeProducer, StartBroker
@@ -596,7 +597,7 @@ async def test_messages_that_break_a_limit_do_not_leave_the_process(
     ):
         with pytest.raises(MessageIllegal):
             await producer.send("orders", **how)
-    with pytest.raises(TypeError, match="body must be bytes, not str"):
+    with pytest.raises(WrongType, match="body must be bytes, not str"):
         await producer.send("orders", wrong)
     assert scripted.nameserver.asked == []
 

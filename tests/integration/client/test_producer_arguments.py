@@ -13,7 +13,7 @@ from eruca._client.options import ClientOptions
 from eruca._client.produce.producer import Producer
 from eruca._client.produce.transactions import TransactionalProducer
 from eruca._nameserver.app import NameServer
-from eruca.errors import ConfigError, ErucaError, InvalidName
+from eruca.errors import ConfigError, ErucaError, InvalidName, WrongType
 from eruca.serializers import json_serializer, text_serializer
 from tests.integration.client.conftest import MakeProducer
 from tests.unit.client.scripted import ScriptedCluster
@@ -104,23 +104,23 @@ def test_a_wrong_argument_of_transactions_is_named(how: dict[str, Any], told: st
 @pytest.mark.parametrize(
     ("how", "error", "told"),
     [
-        ({"topic": 7}, TypeError, "topic must be a str, not int"),
-        ({"topic": ["orders"]}, TypeError, "topic must be a str, not list"),
+        ({"topic": 7}, WrongType, "topic must be a str, not int"),
+        ({"topic": ["orders"]}, WrongType, "topic must be a str, not list"),
         ({"topic": "a b"}, InvalidName, "topic"),
-        ({"body": "text"}, TypeError, "body must be bytes, not str"),
-        ({"body": None}, TypeError, "body must be bytes, not NoneType"),
-        ({"shard": 7}, TypeError, "shard must be a str, not int"),
-        ({"queue": 2}, TypeError, "queue must be a MessageQueue, not int"),
-        ({"selector": "first"}, TypeError, "selector must be a function, not str"),
-        ({"tags": ["a"]}, TypeError, "tags must be a str, not list"),
-        ({"keys": 7}, TypeError, "keys must be a str or several"),
-        ({"properties": [("a", "b")]}, TypeError, "properties must be a dict, not list"),
-        ({"flag": "1"}, TypeError, "flag must be an int"),
-        ({"wait": "no"}, TypeError, "wait must be True or False"),
+        ({"body": "text"}, WrongType, "body must be bytes, not str"),
+        ({"body": None}, WrongType, "body must be bytes, not NoneType"),
+        ({"shard": 7}, WrongType, "shard must be a str, not int"),
+        ({"queue": 2}, WrongType, "queue must be a MessageQueue, not int"),
+        ({"selector": "first"}, WrongType, "selector must be a function, not str"),
+        ({"tags": ["a"]}, WrongType, "tags must be a str, not list"),
+        ({"keys": 7}, WrongType, "keys must be a str or several"),
+        ({"properties": [("a", "b")]}, WrongType, "properties must be a dict, not list"),
+        ({"flag": "1"}, WrongType, "flag must be an int"),
+        ({"wait": "no"}, WrongType, "wait must be True or False"),
         ({"timeout": -1}, ConfigError, "timeout=-1"),
         ({"timeout": "1s"}, ConfigError, "timeout='1s'"),
         ({"delay": "10s"}, ConfigError, "delay='10s'"),
-        ({"delay_level": "3"}, TypeError, "delay_level must be an int"),
+        ({"delay_level": "3"}, WrongType, "delay_level must be an int"),
         ({"timer": "tomorrow"}, ConfigError, "timer='tomorrow'"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
@@ -202,5 +202,5 @@ async def test_a_serializer_makes_the_bodies(scripted: ScriptedCluster, make_pro
     await texts.send("orders", "Grüße")
     assert broker.bodies[-1] == "Grüße".encode()
     wrong = await make_producer(scripted.address, group="wrong", serializer=str)
-    with pytest.raises(TypeError, match="body must be bytes, not str"):
+    with pytest.raises(WrongType, match="body must be bytes, not str"):
         await wrong.send("orders", 7)

@@ -16,7 +16,7 @@ from eruca._client.produce.outgoing import SendStatus
 from eruca._nameserver.app import NameServer
 from eruca._net.link import Answer, Link
 from eruca._wire.frame import Command
-from eruca.errors import ClientClosed, MessageIllegal, SendFailed
+from eruca.errors import ClientClosed, MessageIllegal, SendFailed, WrongType
 from tests.integration.client.conftest import MakeProducer, StartBroker
 from tests.unit.client.scripted import ScriptedCluster, wait_until
 
@@ -102,7 +102,7 @@ async def test_what_is_wrong_is_raised_at_once(scripted: ScriptedCluster, make_p
     wrong: Any = 7
     with pytest.raises(MessageIllegal, match="the body is empty"):
         await producer.send_soon("orders", b"")
-    with pytest.raises(TypeError, match="shard must be a str"):
+    with pytest.raises(WrongType, match="shard must be a str"):
         await producer.send_soon("orders", b"x", shard=wrong)
     with pytest.raises(MessageIllegal, match="delay and timer are mutually exclusive"):
         await producer.send_soon("orders", b"x", delay=10, timer=20)

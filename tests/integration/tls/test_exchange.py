@@ -23,7 +23,7 @@ HALF_A_HELLO = bytes.fromhex("160301")
 
 
 class Load:
-    """Producers that send all the time, each over new connections again and again."""
+    """Producers that send all the time, each over new connections repeatedly."""
 
     def __init__(self, address: str, authority: Authority) -> None:
         self._address = address
@@ -47,7 +47,7 @@ class Load:
                     self.sent.append(body)
 
     async def wait_for(self, sent: int, connections: int) -> None:
-        """Wait until so many messages were sent, over so many connections."""
+        """Wait until this number of messages was sent, over this number of connections."""
         await wait_until(lambda: len(self.sent) >= sent and self.connections >= connections, "producers send")
 
     def end(self) -> None:

@@ -87,7 +87,7 @@ func stop(r request) ([]interface{}, error) {
 	return nil, end()
 }
 
-// waitUntil asks again and again until the answer is yes or an error that does not go away, or the time is over.
+// waitUntil asks repeatedly until the answer is yes or an error that does not go away, or the time is over.
 func waitUntil(seconds float64, ask func() (bool, error)) error {
 	deadline := time.Now().Add(time.Duration(seconds * float64(time.Second)))
 	for {

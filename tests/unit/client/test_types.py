@@ -1,10 +1,16 @@
-"""Handlers and bodies are typed: mypy takes the right ones and refuses the wrong ones."""
+"""Handlers and bodies are typed: mypy and pyright take the right ones and refuse the wrong ones."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 from tests.paths import REPOSITORY
 
@@ -86,25 +92,57 @@ BAD_BODIES = [
 ]
 
 
-def test_mypy_sees_wrong_handlers(tmp_path: Path) -> None:
-    check(HEAD, GOOD, BAD, tmp_path)
+Checker = Callable[[Path], list[str]]
 
 
-def test_mypy_sees_wrong_bodies(tmp_path: Path) -> None:
-    check(BODIES_HEAD, GOOD_BODIES, BAD_BODIES, tmp_path)
+def run_mypy(script: Path) -> list[str]:
+    """Run mypy with the cache of the project, so that only the script is read anew; return its lines."""
+    return run(["mypy", "--config-file", str(REPOSITORY / "pyproject.toml"), str(script)])
 
 
-def check(head: str, good: list[str], bad: list[str], home: Path) -> None:
-    """Assert that mypy refuses the bad parts, of two lines each, and no other."""
+def run_pyright(script: Path) -> list[str]:
+    """Run pyright, as basedpyright packages it: with Node in a wheel, so that nothing is downloaded at run time."""
+    settings = {"typeCheckingMode": "standard", "extraPaths": [str(REPOSITORY / "src")]}
+    config = script.with_name("pyrightconfig.json")
+    config.write_text(json.dumps(settings), encoding="utf-8")
+    return run(["basedpyright", "-p", str(config), "--pythonpath", sys.executable, str(script)])
+
+
+def run(command: list[str]) -> list[str]:
+    """Run a module and return the lines it printed."""
+    done = subprocess.run([sys.executable, "-m", *command], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+
+
+CHECKERS = [
+    pytest.param(run_mypy, id="mypy"),
+    pytest.param(
+        run_pyright,
+        id="pyright",
+        marks=pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed"),
+    ),
+]
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_checker_sees_wrong_handlers(checker: Checker, tmp_path: Path) -> None:
+    check(checker, HEAD, GOOD, BAD, tmp_path)
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_checker_sees_wrong_bodies(checker: Checker, tmp_path: Path) -> None:
+    check(checker, BODIES_HEAD, GOOD_BODIES, BAD_BODIES, tmp_path)
+
+
+def check(checker: Checker, head: str, good: list[str], bad: list[str], home: Path) -> None:
+    """Assert that a checker refuses the bad parts, of two lines each, and no other."""
     parts = [head.strip(), *[part.format(n=number) for number, part in enumerate(good + bad)]]
     script = home / "snippets.py"
     script.write_text("\n".join(parts) + "\n")
-    # The cache of the project, so that only the snippets are read anew.
-    command = [sys.executable, "-m", "mypy", "--config-file", str(REPOSITORY / "pyproject.toml"), str(script)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    errors = [line for line in done.stdout.splitlines() if "snippets.py:" in line and ": error:" in line]
-    lines = {int(line.split(":")[1]) for line in errors}
+    printed = checker(script)
+    found = [re.search(r"snippets\.py:(\d+)(?::\d+)?(?: -|:) error:", line) for line in printed]
+    lines = {int(match[1]) for match in found if match}
     first = len(head.strip().splitlines()) + 1
     starts = [first + 2 * number for number in range(len(good + bad))]
     refused = [number for number, start in enumerate(starts) if lines & {start, start + 1}]
-    assert refused == list(range(len(good), len(good + bad))), done.stdout + done.stderr
+    assert refused == list(range(len(good), len(good + bad))), "\n".join(printed)

@@ -83,7 +83,7 @@ def test_every_number_has_bounds(options: type) -> None:
         assert info.low <= default <= info.high, name
         # A wait that is made of it fits into what event loops and Java take.
         assert info.unit != "ms" or info.high <= 2**31 - 1 or name == "accept_sends_from_ms", name
-        # Twenty, because one of them is rounded up to whole entries of so many bytes.
+        # Twenty, because one of them is rounded up to whole entries of this number of bytes.
         for wrong in (info.low - 20, info.high + 1):
             with pytest.raises(ConfigError, match=info.java):
                 from_properties(options, {info.java: str(wrong)})

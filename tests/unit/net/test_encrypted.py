@@ -205,7 +205,7 @@ async def test_what_openssl_has_is_freed_at_once(options: dict[str, str], trusti
 
 async def test_bytes_that_are_not_tls_end_the_connection(options: dict[str, str], trusting: ssl.SSLContext) -> None:
     wired = Wired(options, trusting)
-    wired.layer.data_received(b"\x16\x03\x03 this is no record" * 10)
+    wired.layer.data_received(b"\x16\x03\x03 this is not a record" * 10)
     assert wired.below.aborted and wired.transport.is_closing()
     wired.layer.connection_lost(None)
     (why,) = wired.above.lost

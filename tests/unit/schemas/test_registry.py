@@ -12,7 +12,7 @@ import pytest
 from eruca import Tls
 from eruca._ground.limits import SCHEMAS_MAX
 from eruca._schemas.bodies import BadBody
-from eruca._schemas.registry import AVRO, PROTOBUF, RemoteSource, SchemaCache, SchemaRegistry
+from eruca._schemas.registry import AVRO, PROTOBUF, RemoteSource, SchemaCache, SchemaRegistry, open_source
 from eruca.errors import ConfigError, ConnectFailed
 from tests.authority import Authority
 
@@ -45,7 +45,7 @@ def test_mistakes_are_named_at_once(how: dict[str, Any], said: str) -> None:
 def test_a_registry_can_be_sent_to_tasks_and_has_no_secrets(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     registry = SchemaRegistry("https://registry:8081/apis", tls=Tls(ca=authority.ca), login_file="/etc/login.yml")
-    source = registry.open_source()
+    source = open_source(registry)
     assert source == RemoteSource(registry)
     copy = pickle.loads(pickle.dumps(source))
     assert copy == source and hash(copy) == hash(source)
@@ -59,7 +59,7 @@ def test_the_files_of_a_directory_are_named_by_ids(tmp_path: Path) -> None:
     (tmp_path / "8.proto").write_text('syntax = "proto3"; import "line.proto"; message Order { Line line = 1; }')
     (tmp_path / "line.proto").write_text('syntax = "proto3"; message Line { string sku = 1; }')
     (tmp_path / "notes.avsc").write_text("not a schema")
-    source = SchemaRegistry(tmp_path).open_source()
+    source = open_source(SchemaRegistry(tmp_path))
     copy = pickle.loads(pickle.dumps(source))
     assert copy == source and hash(copy) == hash(source)
     schemas = copy.open()
@@ -71,7 +71,7 @@ def test_the_files_of_a_directory_are_named_by_ids(tmp_path: Path) -> None:
         schemas.find_latest("orders")
     (tmp_path / "7.proto").write_text(PROTO)
     with pytest.raises(ConfigError, match="two files for schema 7"):
-        SchemaRegistry(tmp_path).open_source()
+        open_source(SchemaRegistry(tmp_path))
 
 
 def test_a_file_has_schemas_or_what_a_registry_answers(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_file_has_schemas_or_what_a_registry_answers(tmp_path: Path) -> None:
             "7": {"schema": "{}", "schemaType": "JSON"},
         })
     )  # fmt: skip
-    schemas = SchemaRegistry(place).open_source().open()
+    schemas = open_source(SchemaRegistry(place)).open()
     assert [schemas.find(number).kind for number in range(1, 8)] == [AVRO] * 3 + [PROTOBUF] * 2 + [AVRO, "JSON"]
     assert all(json.loads(schemas.find(number).text) == RECORD for number in (1, 2, 3))
     assert schemas.find(4) == schemas.find(5)
@@ -109,14 +109,14 @@ def test_a_file_that_cannot_be_used(content: str, said: str, tmp_path: Path) -> 
     place = tmp_path / "schemas.json"
     place.write_text(content)
     with pytest.raises(ConfigError, match=said):
-        SchemaRegistry(place).open_source()
+        open_source(SchemaRegistry(place))
 
 
 def test_a_place_without_schemas(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has no schema \(files are named by the id"):
-        SchemaRegistry(tmp_path).open_source()
+        open_source(SchemaRegistry(tmp_path))
     with pytest.raises(ConfigError, match=r"gone\.json: No such file"):
-        SchemaRegistry(tmp_path / "gone.json").open_source()
+        open_source(SchemaRegistry(tmp_path / "gone.json"))
 
 
 # -- what a process keeps ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 # A number or a name that supports a finding.
+#: One value that a finding is based on.
 Fact: TypeAlias = int | float | str | bool | None
 
 

@@ -31,7 +31,7 @@ _BROKER: Final = ("cluster", "brokerIP", "broker")
 _CLIENT: Final = ("clientAddr", "clientId", "group", "topic")
 # The ordinals of Java's message models.
 _CLUSTERING: Final = "1"
-# Labels list so many members of a group, as the exporter lists all: one label must not become a megabyte.
+# Labels list at most this number of members of a group. The exporter lists all; one label must not become a megabyte.
 _MEMBERS_LISTED_MAX: Final = 20
 
 

@@ -22,7 +22,7 @@ def list_obstacles(
     """Yield the reasons why a broker with an open store is not ready.
 
     It is ready as a master that accepts messages, or as a slave that is in sync, when a name server knows it. Slaves
-    that a master lacks are no reason: it would never be ready where they start after it.
+    that a master lacks do not count: it would never be ready where they start after it.
     """
     if standing.state == FENCED:
         yield f"it is neither master nor slave: {standing.reason}"

@@ -14,11 +14,11 @@ from eruca._core.allocation import Strategy, find_strategy
 from eruca._ground.durations import Duration, to_seconds
 from eruca._ground.limits import START_SECONDS_MAX
 from eruca._wire.bodies import MessageQueue
-from eruca.errors import ConfigError
+from eruca.errors import ConfigError, WrongType
 
-# Where a group begins in a queue that it has never consumed.
+#: Where a group begins in a queue that it has never consumed.
 Start: TypeAlias = Literal["latest", "earliest"] | datetime
-# Called with the queues that were assigned to this consumer and with those that are revoked from it.
+#: Called with the queues that were assigned to this consumer and with those that are revoked from it.
 OnChange: TypeAlias = Callable[[list[MessageQueue], list[MessageQueue]], Awaitable[None] | None]
 
 # The limits in seconds for the suspension of an ordered queue, as in Java.
@@ -59,8 +59,12 @@ class Flow:
             check_count("Flow.span_max", self.span_max)
         check_count("Flow.cached_max", self.cached_max)
         check_count("Flow.ordered_concurrency", self.ordered_concurrency)
-        to_seconds("Flow.hold", self.hold)
-        to_seconds("Flow.timeout", self.timeout, at_least=_INTERVAL_S_MIN)
+        hold_s = to_seconds("Flow.hold", self.hold)
+        if to_seconds("Flow.timeout", self.timeout, at_least=_INTERVAL_S_MIN) <= hold_s:
+            raise ConfigError(
+                f"Flow.timeout={self.timeout!r}: must be longer than Flow.hold={self.hold!r}",
+                hint="the broker holds a pull of an empty queue that long before it answers",
+            )
         to_seconds("Flow.error_pause", self.error_pause)
         to_seconds("Flow.interval", self.interval)
 
@@ -83,7 +87,7 @@ class Retry:
         if self.max_deliveries is not None:
             check_count("Retry.max_deliveries", self.max_deliveries)
         if not isinstance(self.backoff, list | tuple):
-            raise ConfigError(f"Retry.backoff={self.backoff!r}: expected a list of durations")
+            raise WrongType(f"Retry.backoff={self.backoff!r}: expected a list of durations")
         for delay in self.backoff:
             check_delay("Retry.backoff", delay)
         to_seconds("Retry.handler_timeout", self.handler_timeout, at_least=_INTERVAL_S_MIN)
@@ -111,12 +115,15 @@ class Rebalance:
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, str) and not hasattr(self.strategy, "allocate"):
-            raise ConfigError(f"Rebalance.strategy={self.strategy!r:.80}: expected a name, or one of eruca.strategies")
-        find_strategy(self.strategy)
+            raise WrongType(f"Rebalance.strategy={self.strategy!r:.80}: expected a name, or one of eruca.strategies")
+        try:
+            find_strategy(self.strategy)
+        except ConfigError as error:
+            raise ConfigError(f"Rebalance.strategy={self.strategy!r:.80}: no such strategy", hint=error.hint) from None
         to_seconds("Rebalance.interval", self.interval, at_least=_INTERVAL_S_MIN)
         to_seconds("Rebalance.lock_interval", self.lock_interval, at_least=_INTERVAL_S_MIN)
         if self.on_change is not None:
-            check_callable("Rebalance.on_change", self.on_change)
+            check_callable("Rebalance.on_change", self.on_change, "assigned", "revoked")
         check_type("Rebalance.exclusive", self.exclusive, bool)
 
 

@@ -47,11 +47,17 @@ class ClassFilter:
         check_type("ClassFilter.module", self.module, bytes)
 
 
-Wanted: TypeAlias = str | Sql | ClassFilter
-# A topic, or all topics whose whole name matches.
-Topic: TypeAlias = str | re.Pattern[str]
+#: Which messages of a topic: tags separated by `||`, an SQL92 expression, or a filter class.
+Filter: TypeAlias = str | Sql | ClassFilter
+#: A topic, or all topics whose whole name matches.
+TopicChoice: TypeAlias = str | re.Pattern[str]
+#: What to subscribe to: a topic or pattern, several, or a mapping from them to filters.
 Subscribe: TypeAlias = (
-    Topic | Iterable[Topic] | Mapping[str, Wanted] | Mapping[re.Pattern[str], Wanted] | Mapping[Topic, Wanted]
+    TopicChoice
+    | Iterable[TopicChoice]
+    | Mapping[str, Filter]
+    | Mapping[re.Pattern[str], Filter]
+    | Mapping[TopicChoice, Filter]
 )
 
 
@@ -68,7 +74,7 @@ class Subscription:
     class_filter: ClassFilter | None = None
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> Filter:
         """The expression that `make_subscription` was given."""
         if self.class_filter is not None:
             return self.class_filter
@@ -89,7 +95,7 @@ class Subscription:
         )
 
 
-def make_subscription(topic: str, wanted: Wanted, version: int) -> Subscription:
+def make_subscription(topic: str, wanted: Filter, version: int) -> Subscription:
     """Parse one expression: tags separated by `||`, `*` for all, Sql, or a class; the topic as the broker knows it."""
     if isinstance(wanted, ClassFilter):
         if not wanted.name.strip():
@@ -109,7 +115,7 @@ class TopicPattern:
     """Topics matched by name, as users know them, and their filter expression."""
 
     pattern: re.Pattern[str]
-    wanted: Wanted = "*"
+    wanted: Filter = "*"
 
 
 def make_subscriptions(
@@ -119,7 +125,7 @@ def make_subscriptions(
     if isinstance(subscribe, str | re.Pattern):
         subscribe = [subscribe]
     check_type("subscribe", subscribe, Mapping, Iterable)
-    wanted: Iterable[tuple[Topic, Wanted]]
+    wanted: Iterable[tuple[TopicChoice, Filter]]
     wanted = subscribe.items() if isinstance(subscribe, Mapping) else [(topic, "*") for topic in subscribe]
     topics: dict[str, Subscription] = {}
     patterns: list[TopicPattern] = []
@@ -133,7 +139,7 @@ def make_subscriptions(
     return topics, patterns
 
 
-def make_pattern(pattern: re.Pattern[str], wanted: Wanted) -> TopicPattern:
+def make_pattern(pattern: re.Pattern[str], wanted: Filter) -> TopicPattern:
     """Check a pattern and the expression for its topics. Raises ConfigError."""
     make_subscription(pattern.pattern, wanted, 0)  # raises now instead of later
     return TopicPattern(pattern, wanted)

@@ -36,7 +36,9 @@ def build_batches(
         raise MessageIllegal("the messages of a batch must agree whether to wait for the disk")
     items: list[tuple[BatchItem, str]] = []
     for message in messages:
-        if describe_delay(message.delay, message.delay_level, message.timer):
+        delay, delay_level, timer = message.delay, message.delay_level, message.timer
+        is_delayed = delay is not None or delay_level is not None or timer is not None
+        if is_delayed and describe_delay(delay, delay_level, timer):
             raise MessageIllegal("a batch cannot be delayed", hint="send delayed messages one by one")
         body = check_body(message.body, bytes_max)
         unique_id = unique_ids.create()

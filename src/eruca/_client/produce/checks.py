@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from eruca._client.message import Message
 from eruca._client.produce.engine import Engine
@@ -20,7 +20,7 @@ from eruca._wire.names import MASTER_ID, SELF_TEST_TOPIC
 from eruca._wire.properties import MSG_REGION
 from eruca._wire.record import Record
 from eruca._wire.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
-from eruca.errors import ErucaError
+from eruca.errors import ErucaError, WrongType
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,8 @@ FLAGS = {
     Decision.UNKNOWN: TRANSACTION_NONE,
 }
 
-Decided = Awaitable[Decision | None] | Decision | None
+#: What a function that decides about a transaction returns, async or not; None is UNKNOWN.
+Decided: TypeAlias = Awaitable[Decision | None] | Decision | None
 
 
 class CheckAnswers:
@@ -144,9 +145,9 @@ async def call_either(function: Callable[[_Argument], Decided], argument: _Argum
 
 
 def check_decision(found: object, who: str) -> Decision:
-    """Return the decision of a user's function; None means UNKNOWN. Raises TypeError for anything else."""
+    """Return the decision of a user's function; None means UNKNOWN. Raises WrongType for anything else."""
     if found is None:
         return Decision.UNKNOWN
     if not isinstance(found, Decision):
-        raise TypeError(f"{who} returned {found!r}: it must return a Decision")
+        raise WrongType(f"{who} returned {found!r}: it must return a Decision")
     return found

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from eruca._client.produce.outgoing import read_text
 from eruca._client.session.route import Route
 from eruca._core.latency import LatencyFaults
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.javahash import java_hash
-from eruca.errors import MessageIllegal, NoRoute
+from eruca.errors import MessageIllegal, NoRoute, WrongType
 
-Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+#: Chooses one of the queues of a topic for a message.
+Selector: TypeAlias = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 class QueueChooser:
@@ -68,12 +70,12 @@ def choose_queue(shard: str | None, queue: MessageQueue | None, selector: Select
         return lambda queues: choose_by_shard(queues, text)
     if queue is not None:
         if not isinstance(queue, MessageQueue):
-            raise TypeError(
+            raise WrongType(
                 f"queue must be a MessageQueue, not {type(queue).__name__}: {queue!r:.80}; list_queues() returns them"
             )
         return lambda _: queue
     if not callable(selector):
-        raise TypeError(f"selector must be a function, not {type(selector).__name__}: {selector!r:.80}")
+        raise WrongType(f"selector must be a function, not {type(selector).__name__}: {selector!r:.80}")
     choose = selector
 
     def checked(queues: Sequence[MessageQueue]) -> MessageQueue:

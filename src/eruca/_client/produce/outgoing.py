@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from eruca._ground.clock import SystemClock
 from eruca._ground.config import StoreOptions, parse_delay_levels
 from eruca._ground.durations import Duration, to_seconds
-from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX, TIMER_DELAY_SECONDS_MAX
 from eruca._ground.times import to_epoch_ms
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.properties import (
@@ -25,7 +26,7 @@ from eruca._wire.properties import (
     UNIQ_KEY,
     WAIT,
 )
-from eruca.errors import MessageIllegal
+from eruca.errors import ConfigError, MessageIllegal, WrongType
 
 # The default delays of a 4.x broker (its messageDelayLevel may differ), in milliseconds; level 1 is the first.
 DELAY_LEVELS_MS = tuple(parse_delay_levels(StoreOptions().delay_levels))
@@ -60,7 +61,7 @@ class Receipt(msgspec.Struct, frozen=True):
     trace_on: bool = True
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Outgoing:
     """One message to send.
 
@@ -80,6 +81,43 @@ class Outgoing:
     delay_level: int | None = None
     timer: Duration | datetime | None = None
 
+    # Written by hand, because a batch has many: `__post_init__` would cost twice as much.
+    def __init__(
+        self,
+        body: Any,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait: bool = True,
+        delay: Duration | None = None,
+        delay_level: int | None = None,
+        timer: Duration | datetime | None = None,
+    ) -> None:
+        if tags is not None and tags.__class__ is not str:
+            read_text("tags", tags)
+        if keys.__class__ is not str and not hasattr(keys, "__iter__"):
+            join_keys(keys)
+        if properties is None:
+            properties = {}
+        elif properties.__class__ is not dict and not isinstance(properties, Mapping):
+            raise _explain_properties(properties)
+        if flag:
+            check_flag(flag)
+        if wait is not True and wait is not False:
+            raise _explain_wait(wait)
+        if delay is not None or delay_level is not None or timer is not None:
+            describe_delay(delay, delay_level, timer)
+        self.body = body
+        self.tags = tags
+        self.keys = keys
+        self.properties = properties
+        self.flag = flag
+        self.wait = wait
+        self.delay = delay
+        self.delay_level = delay_level
+        self.timer = timer
+
 
 def build_properties(
     unique_id: str,
@@ -89,14 +127,14 @@ def build_properties(
     wait: bool = True,
     extra: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the properties of a message in the format of a request. Raises MessageIllegal and TypeError.
+    """Return the properties of a message in the format of a request. Raises MessageIllegal and WrongType.
 
     `extra` holds properties that the client adds; a property that the user set takes precedence.
     """
     try:
         text = f"{UNIQ_KEY}\x01{unique_id}\x02{WAIT}\x01{_WAITS[wait]}"
     except (KeyError, TypeError):
-        raise TypeError(f"wait must be True or False, not {wait!r:.80}") from None
+        raise _explain_wait(wait) from None
     if not (tags or keys or properties or extra):
         return text
     parts = [text]
@@ -116,7 +154,7 @@ def build_properties(
             count += 1
     if properties:
         if not isinstance(properties, Mapping):
-            raise TypeError(f"properties must be a dict, not {type(properties).__name__}: {properties!r:.80}")
+            raise _explain_properties(properties)
         for name, value in properties.items():
             if name in RESERVED:
                 raise MessageIllegal(f"the property name {name} is reserved", hint="choose another name")
@@ -138,6 +176,14 @@ def build_properties(
     return text
 
 
+def _explain_wait(wait: object) -> WrongType:
+    return WrongType(f"wait must be True or False, not {wait!r:.80}")
+
+
+def _explain_properties(properties: object) -> WrongType:
+    return WrongType(f"properties must be a dict, not {type(properties).__name__}: {properties!r:.80}")
+
+
 def _check_text(text: str, count: int) -> None:
     if text.count("\x01") != count or text.count("\x02") != count - 1:
         raise MessageIllegal("tags, keys or a property contain a separator character (0x01 or 0x02)")
@@ -153,21 +199,21 @@ def _check_text(text: str, count: int) -> None:
 
 
 def read_text(what: str, text: object) -> str:
-    """Return a user's text as a plain str. Raises TypeError for anything else, rather than send its str()."""
+    """Return a user's text as a plain str. Raises WrongType for anything else, rather than send its str()."""
     if not isinstance(text, str):
-        raise TypeError(f"{what} must be a str, not {type(text).__name__}: {text!r:.80}")
+        raise WrongType(f"{what} must be a str, not {type(text).__name__}: {text!r:.80}")
     return str.__str__(text)  # the value, for a member of a string enum
 
 
 def join_keys(keys: str | Iterable[str]) -> str:
-    """Return the keys of a message as the value of its property. Raises MessageIllegal and TypeError."""
+    """Return the keys of a message as the value of its property. Raises MessageIllegal and WrongType."""
     if isinstance(keys, str):
         return str.__str__(keys)
     try:
         found = list(keys)
         joined = _BLANK.join(found)
     except TypeError as error:
-        raise TypeError(f"keys must be a str or several of them, not {type(keys).__name__}: {keys!r:.80}") from error
+        raise WrongType(f"keys must be a str or several of them, not {type(keys).__name__}: {keys!r:.80}") from error
     if joined.count(_BLANK) >= len(found) > 0:
         wrong = next(key for key in found if _BLANK in key)
         raise MessageIllegal(f"the key {wrong!r} contains a space, which separates keys")
@@ -175,10 +221,10 @@ def join_keys(keys: str | Iterable[str]) -> str:
 
 
 def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BODY_BYTES_MAX) -> bytes:
-    """Return the body as bytes. Raises MessageIllegal and TypeError."""
+    """Return the body as bytes. Raises MessageIllegal and WrongType."""
     if body.__class__ is not bytes:
         if not isinstance(body, bytes | bytearray | memoryview):
-            raise TypeError(
+            raise WrongType(
                 f"body must be bytes, not {type(body).__name__}: encode it, or use Producer(serializer=...)"
             )
         body = bytes(body)
@@ -193,9 +239,9 @@ def check_body(body: bytes | bytearray | memoryview, size_max: int = MESSAGE_BOD
 
 
 def check_flag(flag: int) -> int:
-    """Return the flag if it is valid. Raises MessageIllegal and TypeError."""
+    """Return the flag if it is valid. Raises MessageIllegal and WrongType."""
     if isinstance(flag, bool) or not isinstance(flag, int):
-        raise TypeError(f"flag must be an int, not {type(flag).__name__}: {flag!r:.80}")
+        raise WrongType(f"flag must be an int, not {type(flag).__name__}: {flag!r:.80}")
     if not _INT32_MIN <= flag <= _INT32_MAX:
         raise MessageIllegal(f"the flag {flag} has more than 32 bits")
     return flag
@@ -221,9 +267,12 @@ def describe_delay(
 
 def _check_delay_level(level: int) -> int:
     if isinstance(level, bool) or not isinstance(level, int):
-        raise TypeError(f"delay_level must be an int, not {type(level).__name__}: {level!r:.80}; seconds are delay=")
-    if not 0 <= level <= _INT32_MAX:
-        raise MessageIllegal(f"delay_level={level}: levels start at 1")
+        raise WrongType(f"delay_level must be an int, not {type(level).__name__}: {level!r:.80}; seconds are delay=")
+    if not 0 <= level <= len(DELAY_LEVELS_MS):
+        raise MessageIllegal(
+            f"delay_level={level}: must be between 1 and {len(DELAY_LEVELS_MS)}",
+            hint="timer= takes any delay (Eruca and RocketMQ 5)",
+        )
     return level
 
 
@@ -255,6 +304,15 @@ def _show_level(level_ms: int) -> str:
 
 def _describe_timer(timer: Duration | datetime) -> dict[str, str]:
     """Return the property that asks a broker's timer for a delay, or for a time of delivery."""
-    if not isinstance(timer, datetime):
-        return {TIMER_DELAY_MS: str(round(to_seconds("timer", timer) * 1000))}
-    return {TIMER_DELIVER_MS: str(max(0, to_epoch_ms("timer", timer)))}
+    if isinstance(timer, datetime):
+        at_ms = max(0, to_epoch_ms("timer", timer))
+        _check_timer(timer, (at_ms - SystemClock().now_ms()) / 1000)
+        return {TIMER_DELIVER_MS: str(at_ms)}
+    seconds = to_seconds("timer", timer)
+    _check_timer(timer, seconds)
+    return {TIMER_DELAY_MS: str(round(seconds * 1000))}
+
+
+def _check_timer(timer: Duration | datetime, seconds: float) -> None:
+    if seconds > TIMER_DELAY_SECONDS_MAX:
+        raise ConfigError(f"timer={timer!r}: must be at most {TIMER_DELAY_SECONDS_MAX} seconds (40 days) from now")

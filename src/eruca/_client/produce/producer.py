@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Generic
 
-from eruca._client.arguments import check_callable, check_count, check_hooks, check_type
+from eruca._client.arguments import check_callable, check_count, check_hooks, check_trace, check_type
 from eruca._client.message import Message
 from eruca._client.namespaces import check_own_group, wrap
 from eruca._client.options import ClientOptions, choose_options
@@ -86,11 +86,11 @@ class Producer(Client, Generic[Body]):
         check_type("retry_when_not_synced", retry_when_not_synced, bool)
         check_type("idempotent", idempotent, bool)
         check_type("avoid_slow_brokers", avoid_slow_brokers, bool)
-        check_type("trace", trace, bool, str)
+        check_trace(trace)
         if retries is not None:
             check_count("retries", retries, at_least=0)
         if serializer is not None:
-            check_callable("serializer", serializer)
+            check_callable("serializer", serializer, "body")
         wrapped = check_group(wrap(self.options.namespace, group))
         packer = Packer(
             self.options.namespace,

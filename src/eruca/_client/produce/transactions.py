@@ -134,7 +134,7 @@ class TransactionalProducer(Producer[Body]):
             hooks=hooks,
             trace=trace,
         )
-        check_callable("check", check)
+        check_callable("check", check, "message")
         self._checks = CheckAnswers(self._engine, check, check_count("checks_max", checks_max))
         self._engine.answer_check = self._checks.answer
 
@@ -176,7 +176,7 @@ class TransactionalProducer(Producer[Body]):
         broker's mode requires is rolled back without running `local`. `check_after` is how long the broker waits before
         it asks.
         """
-        check_callable("local", local)
+        check_callable("local", local, "receipt")
         how = (tags, keys, properties, flag, delay, check_after)
         choose = choose_queue(shard, queue, selector)
         parcel, left_ms = await self._pack_half(topic, body, *how, timeout)

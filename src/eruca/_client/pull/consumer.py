@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 from eruca._client.arguments import check_callable, check_count, check_type
 from eruca._client.group.lag import Lag, find_lag
 from eruca._client.group.offsets import make_offsets
 from eruca._client.group.settings import Flow, GroupSettings, Offsets, Rebalance, Retry, Start
 from eruca._client.group.starting import describe_start
-from eruca._client.group.subscriptions import Subscribe, Wanted, make_subscription, make_subscriptions
+from eruca._client.group.subscriptions import Filter, Subscribe, make_subscription, make_subscriptions
 from eruca._client.later import make_later
-from eruca._client.message import Decode, Message, check_decode
+from eruca._client.message import Message, check_decode
 from eruca._client.namespaces import check_own_group, name_queue, name_queues, name_topic, unwrap, unwrap_queue, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.holdings import PullInbox
@@ -28,6 +28,7 @@ from eruca._ground.durations import Duration, to_ms, to_seconds
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DEFAULT_CONSUMER_GROUP
 from eruca.errors import ConfigError, OffsetLost, QueueNotOurs
+from eruca.serializers import Deserializer
 
 _POLL_COUNT_MAX = 10_000
 
@@ -67,7 +68,7 @@ class PullConsumer(Client):
         retry: Retry = Retry(),
         rebalance: Rebalance = Rebalance(),
         offsets: Offsets = Offsets(interval=5.0),
-        deserializer: Decode | None = None,
+        deserializer: Deserializer[Any] | None = None,
         watch: Mapping[str, OnQueues] = MappingProxyType({}),
         options: ClientOptions | None = None,
     ) -> None:
@@ -78,7 +79,7 @@ class PullConsumer(Client):
         check_decode(deserializer)
         check_type("watch", watch, Mapping)
         for topic, tell in watch.items():
-            check_callable(f"watch[{topic!r}]", tell)
+            check_callable(f"watch[{topic!r}]", tell, "queues")
         subscriptions, patterns = make_subscriptions(subscribe, self.options.namespace, 0)
         self._watched = {name_topic(self.options.namespace, topic, "watch"): tell for topic, tell in watch.items()}
         if self._watched and (subscriptions or patterns):
@@ -199,7 +200,7 @@ class PullConsumer(Client):
         """Return whether this consumer has a queue now."""
         return self._name(queue) in self._member.inboxes
 
-    async def assign(self, queues: Iterable[MessageQueue], *, tags: Wanted = "*") -> None:
+    async def assign(self, queues: Iterable[MessageQueue], *, tags: Filter = "*") -> None:
         """Consume exactly these queues from now on, without being a member of the group. Raises ErucaError.
 
         Each starts at the committed offset of the group, or at `start`; a queue assigned before keeps its position.
@@ -288,7 +289,7 @@ class PullConsumer(Client):
         queue: MessageQueue,
         offset: int,
         *,
-        tags: Wanted = "*",
+        tags: Filter = "*",
         max_messages: int = 32,
         hold: Duration = 0,
         timeout: Duration = 10.0,

@@ -14,7 +14,7 @@ from eruca._client.group.claims import Claims
 from eruca._client.group.discovery import Discovery
 from eruca._client.group.offsets import OffsetStore
 from eruca._client.group.settings import GroupSettings
-from eruca._client.group.subscriptions import SQL92, Sql, Subscription, TopicPattern, Wanted, make_subscription
+from eruca._client.group.subscriptions import SQL92, Filter, Sql, Subscription, TopicPattern, make_subscription
 from eruca._client.message import Decode, Settle
 from eruca._client.namespaces import unwrap_queue
 from eruca._client.pull.holdings import Holdings, PullInbox
@@ -28,7 +28,7 @@ from eruca.errors import ErucaError, NoRoute
 
 log = logging.getLogger(__name__)
 
-# Called with all queues of a topic whenever they change.
+#: Called with all queues of a topic whenever they change.
 OnQueues: TypeAlias = Callable[[list[MessageQueue]], Awaitable[None] | None]
 
 
@@ -181,7 +181,7 @@ class PullMembership:
         with suppress(ErucaError):  # already reported, and will be tried again
             await self.holdings.commit_done()
 
-    async def assign(self, wanted: set[MessageQueue], tags: Wanted) -> None:
+    async def assign(self, wanted: set[MessageQueue], tags: Filter) -> None:
         """Consume exactly these queues from now on. Raises ErucaError, and changes nothing then."""
         inboxes, holdings, session = self.holdings.inboxes, self.holdings, self.session
         version = session.clock.now_ms()

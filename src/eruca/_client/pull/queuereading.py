@@ -11,7 +11,7 @@ from datetime import datetime
 from eruca._client.arguments import check_count, check_type
 from eruca._client.group.pulling import find_source, keep_tagged
 from eruca._client.group.starting import find_offset_since
-from eruca._client.group.subscriptions import Subscription, Wanted, make_subscription
+from eruca._client.group.subscriptions import Filter, Subscription, make_subscription
 from eruca._client.message import Decode, Message
 from eruca._client.namespaces import name_topic, unwrap_queue
 from eruca._client.session.calls import PullStatus
@@ -85,7 +85,7 @@ class QueueReader:
         return routes.require_address(queue.broker_name, broker_id)
 
     async def pull(
-        self, queue: MessageQueue, offset: int, *, wanted: Wanted, count: int, hold_ms: int, timeout_ms: int
+        self, queue: MessageQueue, offset: int, *, wanted: Filter, count: int, hold_ms: int, timeout_ms: int
     ) -> PullResult:
         """Ask once for messages of a queue, starting at an offset. Raises ErucaError."""
         subscription = make_subscription(queue.topic, wanted, 0)

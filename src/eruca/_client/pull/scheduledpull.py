@@ -8,18 +8,18 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from eruca._client.arguments import check_count, check_type
+from eruca._client.arguments import check_arguments, check_count, check_type
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Start
-from eruca._client.message import Decode
 from eruca._client.namespaces import name_topic, unwrap, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.pull.consumer import PullConsumer
 from eruca._client.stopping import Client, describe_client, find_state, run_until_stopped
 from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
-from eruca.errors import ClientClosed, ConfigError
+from eruca.errors import ClientClosed, ConfigError, WrongType
+from eruca.serializers import Deserializer
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,8 @@ class PullContext:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-PullCallback = Callable[[MessageQueue, PullContext], Awaitable[None] | None]
+#: A function that a ScheduledPull calls for a queue.
+PullCallback: TypeAlias = Callable[[MessageQueue, PullContext], Awaitable[None] | None]
 Function = TypeVar("Function", bound=PullCallback)
 
 
@@ -74,7 +75,7 @@ class ScheduledPull(Client):
         flow: Flow = Flow(hold=20.0),
         rebalance: Rebalance = Rebalance(),
         offsets: Offsets = Offsets(),
-        deserializer: Decode | None = None,
+        deserializer: Deserializer[Any] | None = None,
         drain: Duration = 30.0,
         options: ClientOptions | None = None,
     ) -> None:
@@ -128,7 +129,8 @@ class ScheduledPull(Client):
 
         def register(function: Function) -> Function:
             if not callable(function):
-                raise ConfigError(f"the callback of {topic} is not a function: {function!r}")
+                raise WrongType(f"the callback of {topic} is not a function: {function!r:.80}")
+            check_arguments(f"the callback of {topic}", function, "queue", "context")
             if self._consumer is not None:
                 raise ConfigError("it is started already", hint="register callbacks before it starts")
             if wrapped in self._callbacks:

@@ -6,20 +6,20 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
-from eruca._client.arguments import check_count, check_hooks, check_type
+from eruca._client.arguments import check_count, check_hooks, check_trace, check_type
 from eruca._client.group.lag import Lag, find_lag
 from eruca._client.group.observing import ConsumeHook
 from eruca._client.group.settings import BATCH_MAX, Flow, GroupSettings, Offsets, Rebalance, Retry, Start
 from eruca._client.group.starting import describe_start
 from eruca._client.group.subscriptions import (
+    Filter,
     Subscribe,
-    Topic,
-    Wanted,
+    TopicChoice,
     make_pattern,
     make_subscription,
     make_subscriptions,
 )
-from eruca._client.message import Decode, Message, check_decode
+from eruca._client.message import Message, check_decode
 from eruca._client.namespaces import check_own_group, name_topic, unwrap, unwrap_queue, wrap
 from eruca._client.options import ClientOptions, choose_options
 from eruca._client.push.handlers import Batch, Concurrency, HandlerEntry, RegisterSingle, make_handler
@@ -30,6 +30,7 @@ from eruca._ground.durations import Duration, to_seconds
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.names import DEFAULT_CONSUMER_GROUP, RETRY_PREFIX
 from eruca.errors import ClientClosed, ConfigError
+from eruca.serializers import Deserializer
 
 
 class Consumer(Client):
@@ -67,7 +68,7 @@ class Consumer(Client):
         retry: Retry = Retry(),
         rebalance: Rebalance = Rebalance(),
         offsets: Offsets = Offsets(),
-        deserializer: Decode | None = None,
+        deserializer: Deserializer[Any] | None = None,
         drain: Duration = 30.0,
         trace: bool | str = False,
         hooks: Iterable[ConsumeHook] = (),
@@ -77,7 +78,7 @@ class Consumer(Client):
         self.group = check_own_group(group, DEFAULT_CONSUMER_GROUP)
         describe_start(start)  # raises now instead of later
         check_decode(deserializer)
-        check_type("trace", trace, bool, str)
+        check_trace(trace)
         settings = GroupSettings(
             start=start,
             broadcast=broadcast,
@@ -112,8 +113,8 @@ class Consumer(Client):
     @overload
     def handler(  # type: ignore[overload-overlap]
         self,
-        topic: Topic,
-        tags: Wanted = "*",
+        topic: TopicChoice,
+        tags: Filter = "*",
         *,
         concurrency: Concurrency = 20,
         batch: Literal[1] = 1,
@@ -123,8 +124,8 @@ class Consumer(Client):
     @overload
     def handler(
         self,
-        topic: Topic,
-        tags: Wanted = "*",
+        topic: TopicChoice,
+        tags: Filter = "*",
         *,
         concurrency: Concurrency = 20,
         batch: int,
@@ -133,8 +134,8 @@ class Consumer(Client):
     ) -> Callable[[Batch], Batch]: ...
     def handler(
         self,
-        topic: Topic,
-        tags: Wanted = "*",
+        topic: TopicChoice,
+        tags: Filter = "*",
         *,
         concurrency: Concurrency = 20,
         batch: int = 1,

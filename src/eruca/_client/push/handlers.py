@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
-from eruca._client.arguments import check_count
+from eruca._client.arguments import check_arguments, check_count
 from eruca._client.handover import Handover
 from eruca._client.later import LATER, make_later
 from eruca._client.message import Message, Outcome
-from eruca._client.push.typedbodies import Body, make_typed
+from eruca._client.push.typedbodies import Body, find_body_type, make_typed, takes_message
 from eruca._client.push.workers import Job, Workers
-from eruca.errors import ConfigError, RetryLater
+from eruca.errors import ConfigError, RetryLater, WrongType
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ Result: TypeAlias = Awaitable[Outcome | None] | Outcome | None
 Single = TypeVar("Single", bound=Callable[[Message], Result])
 Batch = TypeVar("Batch", bound=Callable[[list[Message]], Result])
 Returned = TypeVar("Returned", bound=Result)
-# How many calls of a handler may run at once; "auto" looks for the number with the best throughput.
-Concurrency = int | Literal["auto"]
+#: How many calls of a handler may run at once; "auto" looks for the number with the best throughput.
+Concurrency: TypeAlias = int | Literal["auto"]
 
 _TASKS_MAX = 256
 _THREADS_MAX = 64
@@ -187,7 +187,11 @@ def make_handler(
 ) -> HandlerEntry:
     """Check a handler and return the entry that calls it. Raises ConfigError."""
     if not callable(function):
-        raise ConfigError(f"the handler of {topic} is not a function: {function!r}")
+        raise WrongType(f"the handler of {topic} is not a function: {function!r:.80}")
+    given = ["messages" if batch > 1 else "message"]
+    if find_body_type(topic, function, batch) is not None:
+        given = ["body", "message"] if takes_message(function) else ["body"]
+    check_arguments(f"the handler of {topic}", function, *given)
     is_async = is_async_function(function)
     is_adaptive = concurrency == "auto"
     if is_adaptive:

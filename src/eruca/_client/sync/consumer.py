@@ -12,14 +12,14 @@ from typing import Any, Literal, overload
 from eruca._client.group.lag import Lag
 from eruca._client.group.observing import ConsumeHook
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Retry, Start
-from eruca._client.group.subscriptions import Subscribe, Topic, Wanted
-from eruca._client.message import Decode
+from eruca._client.group.subscriptions import Filter, Subscribe, TopicChoice
 from eruca._client.options import ClientOptions
 from eruca._client.push.consumer import Consumer as AsyncConsumer
 from eruca._client.push.handlers import Concurrency
 from eruca._client.sync.consuming import Batch, PlainConsumer, RegisterSingle
 from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
+from eruca.serializers import Deserializer
 
 
 class Consumer(PlainConsumer):
@@ -61,7 +61,7 @@ class Consumer(PlainConsumer):
         retry: Retry = Retry(),
         rebalance: Rebalance = Rebalance(),
         offsets: Offsets = Offsets(),
-        deserializer: Decode | None = None,
+        deserializer: Deserializer[Any] | None = None,
         drain: Duration = 30.0,
         trace: bool | str = False,
         hooks: Iterable[ConsumeHook] = (),
@@ -89,8 +89,8 @@ class Consumer(PlainConsumer):
     @overload
     def handler(  # type: ignore[overload-overlap]
         self,
-        topic: Topic,
-        tags: Wanted = "*",
+        topic: TopicChoice,
+        tags: Filter = "*",
         *,
         concurrency: Concurrency = 20,
         batch: Literal[1] = 1,
@@ -101,8 +101,8 @@ class Consumer(PlainConsumer):
     @overload
     def handler(
         self,
-        topic: Topic,
-        tags: Wanted = "*",
+        topic: TopicChoice,
+        tags: Filter = "*",
         *,
         concurrency: Concurrency = 20,
         batch: int,
@@ -112,8 +112,8 @@ class Consumer(PlainConsumer):
 
     def handler(
         self,
-        topic: Topic,
-        tags: Wanted = "*",
+        topic: TopicChoice,
+        tags: Filter = "*",
         *,
         concurrency: Concurrency = 20,
         batch: int = 1,

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
+from typing import Any
 
 from eruca._client.group.lag import Lag
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Retry, Start
-from eruca._client.group.subscriptions import Subscribe, Wanted
-from eruca._client.message import Decode
+from eruca._client.group.subscriptions import Filter, Subscribe
 from eruca._client.options import ClientOptions
 from eruca._client.pull.consumer import PullConsumer as AsyncPullConsumer
 from eruca._client.pull.membership import OnQueues
@@ -21,6 +21,7 @@ from eruca._client.sync.base import Message, find_twin
 from eruca._client.sync.pulling import PlainPullConsumer, PullResult
 from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
+from eruca.serializers import Deserializer
 
 
 class PullConsumer(PlainPullConsumer):
@@ -61,7 +62,7 @@ class PullConsumer(PlainPullConsumer):
         retry: Retry = Retry(),
         rebalance: Rebalance = Rebalance(),
         offsets: Offsets = Offsets(interval=5.0),
-        deserializer: Decode | None = None,
+        deserializer: Deserializer[Any] | None = None,
         watch: Mapping[str, OnQueues] = MappingProxyType({}),
         options: ClientOptions | None = None,
     ) -> None:
@@ -93,7 +94,7 @@ class PullConsumer(PlainPullConsumer):
         """Return whether this consumer has a queue now."""
         return self._call(lambda: self._twin.owns(queue))
 
-    def assign(self, queues: Iterable[MessageQueue], *, tags: Wanted = "*") -> None:
+    def assign(self, queues: Iterable[MessageQueue], *, tags: Filter = "*") -> None:
         """Consume exactly these queues from now on, without being a member of the group. Raises ErucaError.
 
         Each starts at the committed offset of the group, or at `start`; a queue assigned before keeps its position.
@@ -136,7 +137,7 @@ class PullConsumer(PlainPullConsumer):
         queue: MessageQueue,
         offset: int,
         *,
-        tags: Wanted = "*",
+        tags: Filter = "*",
         max_messages: int = 32,
         hold: Duration = 0,
         timeout: Duration = 10.0,

@@ -7,15 +7,16 @@ Written by `make generate` from `eruca._client.pull.scheduledpull` and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from eruca._client.group.settings import Flow, Offsets, Rebalance, Start
-from eruca._client.message import Decode
 from eruca._client.options import ClientOptions
 from eruca._client.pull.scheduledpull import ScheduledPull as AsyncScheduledPull
 from eruca._client.sync.pullconsumer import PullConsumer
 from eruca._client.sync.scheduling import Function, PlainScheduledPull
 from eruca._ground.durations import Duration
 from eruca._wire.bodies import MessageQueue
+from eruca.serializers import Deserializer
 
 
 class ScheduledPull(PlainScheduledPull):
@@ -50,7 +51,7 @@ class ScheduledPull(PlainScheduledPull):
         flow: Flow = Flow(hold=20.0),
         rebalance: Rebalance = Rebalance(),
         offsets: Offsets = Offsets(),
-        deserializer: Decode | None = None,
+        deserializer: Deserializer[Any] | None = None,
         drain: Duration = 30.0,
         options: ClientOptions | None = None,
     ) -> None:

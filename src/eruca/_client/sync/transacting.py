@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import Any
@@ -30,6 +31,7 @@ class PlainTransactionalProducer(Producer[Body]):
         if is_async_function(check) or not callable(check):  # what cannot be called is refused there
             return check  # type: ignore[return-value]  # async code gets the async message
 
+        @functools.wraps(check)
         def check_plain(message: AsyncMessage) -> Decided:
             return check(Message(message, self))
 

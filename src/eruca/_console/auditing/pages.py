@@ -22,7 +22,7 @@ from eruca._console.pages.visit import Shown, Visit
 from eruca._console.users.pages import WHERE
 from eruca._ground.times import read_moment
 
-# A page is filtered and sorted among so many rows; an export has more.
+# A page is filtered and sorted among at most this number of rows; an export has more.
 _ROWS_MAX = 2000
 
 COLUMNS: tuple[Column[AuditRow], ...] = (

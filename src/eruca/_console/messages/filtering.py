@@ -389,7 +389,7 @@ _TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 _NUMBER_CHARS_MAX: Final = 40
-# Looking through so many characters takes as long as comparing two values.
+# Looking through this number of characters takes as long as comparing two values.
 _CHARS_OF_A_VALUE: Final = 256
 
 

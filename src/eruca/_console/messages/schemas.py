@@ -23,7 +23,7 @@ from eruca._console.messages.decoding import Decoder, Schema
 from eruca._ground.yamlfiles import read_yaml
 from eruca._schemas import avro, framedprotobuf, protobuf
 from eruca._schemas.bodies import Decode, require
-from eruca._schemas.registry import SchemaRegistry
+from eruca._schemas.registry import SchemaRegistry, open_source
 from eruca.errors import ConfigError
 
 _KEYS: Final = frozenset({"format", "schema", "message", "registry"})
@@ -64,7 +64,7 @@ def _load(path: Path, prefix: str, facts: Any) -> Schema:
 
 def _open_registry(kind: str, path: Path, place: str) -> Decode:
     local = place if "://" in place else path.parent / place
-    source = SchemaRegistry(local, timeout=_REGISTRY_S, retries=0).open_source()
+    source = open_source(SchemaRegistry(local, timeout=_REGISTRY_S, retries=0))
     if kind == "avro":
         return avro.make_framed_decoder(source)
     return _to_value(framedprotobuf.make_framed_parser(source))

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 # It warns about every form that is not valid, which anybody can send.
 logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
-#: Cookies of a browser's choices; they are no secrets.
+#: Cookies of a browser's choices; they are not secret.
 LANGUAGE_COOKIE = "eruca_language"
 _FIELDS_MAX = 2000
 _FILES_MAX = 4

@@ -180,7 +180,7 @@ document.addEventListener("htmx:beforeRequest", (event) => {
 // Each element with data-live has a stream; an event replaces the content of the element whose id is its name, or
 // with data-live-add on it, adds rows at its top, up to that many.
 const streams = new Map();
-// Rows that arrived while the element they belong to is held; they are added when it goes on.
+// Rows that arrived while the element they belong to is held; they are added when it is released.
 const holds = new Map();
 
 function receive(event) {

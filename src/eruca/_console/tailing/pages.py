@@ -36,7 +36,7 @@ _TOPIC_CHARS_MAX: Final = 255
 
 
 class Valve:
-    """Lets so many messages a second pass, and counts the others."""
+    """Lets at most this number of messages a second pass, and counts the others."""
 
     def __init__(self, rate: int, now: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate

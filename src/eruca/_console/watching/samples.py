@@ -36,7 +36,7 @@ class Still(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     broker: str
     queue: int
-    # For how many seconds; at least so many, if it was so when the watch began.
+    # For how many seconds; it may be longer, if the watch began in this state.
     seconds: float
     is_minimum: bool = False
 

@@ -103,7 +103,7 @@ class SyncCondition:
             enough = ranked[copies - 1] if len(ranked) >= copies else -1
         self._nearest = enough
         if self._members is not None and len(self._members) < copies:
-            # Too few members that may replace this master; other copies are no reason to wait.
+            # Too few members that may replace this master; waiting for other copies does not help.
             self._nearest = -1
         if self._members:
             reached = min(map(self._find_position, self._members))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from eruca._schemas.registry import SchemaRegistry
 from eruca._spark.decoding import avro, framedprotobuf
-from eruca._spark.decoding.badrows import set_bad_aside, split_bad
+from eruca._spark.decoding.badrows import BatchWriter, set_bad_aside, split_bad
 from eruca._spark.decoding.bodies import add_decoded
 from eruca._spark.decoding.jsontext import decode_json
 from eruca._spark.decoding.protobuf import load_protobuf
@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
     from eruca._spark.decoding.bodies import BodySchema
 
-__all__ = ["SchemaRegistry", "decode_avro", "decode_json", "decode_protobuf", "set_bad_aside", "split_bad"]
+__all__ = [
+    "BatchWriter",
+    "SchemaRegistry",
+    "decode_avro",
+    "decode_json",
+    "decode_protobuf",
+    "set_bad_aside",
+    "split_bad",
+]
 
 
 def decode_avro(

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from eruca._schemas.avro import join, load_file, make_decoder, make_framed_decoder, strip
 from eruca._schemas.bodies import BadBody, Decode, require
-from eruca._schemas.registry import SchemaRegistry, SchemaSource
+from eruca._schemas.registry import SchemaRegistry, SchemaSource, open_source
 from eruca.errors import ConfigError
 
 _PRIMITIVES: Final[dict[str, DataType]] = {
@@ -96,7 +96,7 @@ def load_framed(registry: SchemaRegistry, reader_schema_file: str | Path | None,
             "with a registry, decode_avro needs one schema to read all bodies with",
             hint='reader_schema_file="order.avsc", or subject="orders-value" for its newest schema as it is now',
         )
-    source = registry.open_source()
+    source = open_source(registry)
     if reader_schema_file is not None:
         read = load_file(reader_schema_file)
     else:

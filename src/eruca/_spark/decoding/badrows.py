@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import functions
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # What `foreachBatch` calls: the rows of a micro-batch, and its number.
-BatchWriter = Callable[["DataFrame", int], None]
+#: Writes one micro-batch: the frame and the number of the batch.
+BatchWriter: TypeAlias = Callable[["DataFrame", int], None]
 
 
 def split_bad(frame: DataFrame, *, into: str = "value", error: str = "error") -> tuple[DataFrame, DataFrame]:

@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType
 
 from eruca._schemas.bodies import BadBody, Decode, require
 from eruca._schemas.framedprotobuf import describe_files, make_splitter
-from eruca._schemas.registry import SchemaRegistry, SchemaSource
+from eruca._schemas.registry import SchemaRegistry, SchemaSource, open_source
 from eruca._spark.decoding.protobuf import ProtobufSchema, choose_message, load_protobuf
 from eruca.errors import ConfigError
 
@@ -50,7 +50,7 @@ def load_framed(
             "with a registry, decode_protobuf needs one schema to read all bodies with",
             hint='schema_file="order.proto", or subject="orders-value" for its newest schema as it is now',
         )
-    source = registry.open_source()
+    source = open_source(registry)
     if schema_file is not None:
         return FramedProtobuf(source, load_protobuf(schema_file, message, refuse_unknown))
     where = f"the newest schema of {subject}"

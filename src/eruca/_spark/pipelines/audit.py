@@ -19,7 +19,7 @@ from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.archive.plan import make_store_reader
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
 from eruca._spark.pipelines.stats import collect, write_table
-from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.summary import JobSummary, count_rows
 from eruca._spark.pipelines.traces import END, PUB, TRACE_SCHEMA, find_consumed, open_traces
 from eruca._spark.pipelines.tracking import keep, track_job
 from eruca._wire.names import HALF_TOPIC, MAX_CHECK_TOPIC, OP_HALF_TOPIC, TRACE_TOPIC
@@ -291,7 +291,7 @@ def _count(kept: Any, summary: JobSummary) -> None:
         sf.unix_millis(sf.min("storeTimestamp")),
         sf.unix_millis(sf.max("storeTimestamp")),
     ).first()
-    summary.add(*row)
+    count_rows(summary, *row)
 
 
 def _audit_transactions(session: SparkSession, wanted: MessageInput, out: str, summary: JobSummary) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as sf
 
 from eruca._spark.pipelines.directories import Directory
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.stats import Table, collect
-from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.stats import collect
+from eruca._spark.pipelines.summary import JobSummary, count_rows
 from eruca._spark.pipelines.tracking import keep, track_job
 from eruca._wire.names import DLQ_PREFIX
 from eruca._wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
@@ -53,7 +53,9 @@ def count_dead_letters(letters: DataFrame) -> DataFrame:
     )
 
 
-def run_dlq(session: SparkSession, wanted: MessageInput, group: str = "", out: str = "") -> tuple[JobSummary, Table]:
+def run_dlq(
+    session: SparkSession, wanted: MessageInput, group: str = "", out: str = ""
+) -> tuple[JobSummary, list[dict[str, Any]]]:
     """Count dead letters, of one group or of all, and write them as Parquet to `out`."""
     topics = (f"{DLQ_PREFIX}{group}",) if group else ()
     wanted = replace(wanted, topics=topics, pattern="" if topics else f"{DLQ_PREFIX}.*")
@@ -67,7 +69,7 @@ def run_dlq(session: SparkSession, wanted: MessageInput, group: str = "", out: s
             sf.unix_millis(sf.min("deadAt")),
             sf.unix_millis(sf.max("deadAt")),
         ).first()
-        summary.add(*row)
+        count_rows(summary, *row)
         table = collect(count_dead_letters(letters))
         if out:
             letters.write.mode("errorifexists").parquet(Directory(out).address)

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from eruca._spark.pipelines.directories import Directory
 from eruca._spark.pipelines.rebuild import derive_entries
-from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.summary import JobSummary, count_bad, count_rows
 from eruca._spark.pipelines.tracking import track_job
 from eruca._spark.store.checks import ERROR, WARNING, check_index, check_log, check_offsets, check_queues
 from eruca._spark.store.datasource import NAME, encode_paths
@@ -265,7 +265,7 @@ def run_fsck(
             findings.unpersist()
         for (level, kind), count in sorted(counted.items()):
             if level == ERROR:
-                summary.set_aside(kind, count)
+                count_bad(summary, kind, count)
         summary.facts["stores"] = len(directories)
         summary.facts["errors"] = sum(count for (level, _), count in counted.items() if level == ERROR)
         summary.facts["warnings"] = sum(count for (level, _), count in counted.items() if level == WARNING)
@@ -281,4 +281,4 @@ def _count_records(session: SparkSession, directories: Sequence[str], summary: J
     time = F.unix_millis("storeTimestamp")
     records = reader.option("path", encode_paths(directories)).load()
     (row,) = records.agg(F.count("*"), F.sum("size"), F.min(time), F.max(time)).collect()
-    summary.add(row[0], row[1] or 0, row[2], row[3])
+    count_rows(summary, row[0], row[1] or 0, row[2], row[3])

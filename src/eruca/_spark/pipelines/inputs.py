@@ -13,7 +13,7 @@ from eruca._ground.times import to_epoch_ms
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.offsets import name_queue
 from eruca._spark.pipelines.archive.frames import ARCHIVE_SCHEMA
-from eruca._spark.pipelines.archive.job import read_archive, read_contents
+from eruca._spark.pipelines.archive.job import open_archive, read_contents
 from eruca._spark.pipelines.archive.ledger import Contents
 from eruca._spark.pipelines.archive.plan import (
     ArchivePlan,
@@ -46,18 +46,19 @@ class MessageInput:
     def __post_init__(self) -> None:
         find_bounds(self)  # raises now instead of in a task
 
-    def describe(self) -> dict[str, Any]:
-        """Return what identifies the input; equal descriptions read the same messages."""
-        since_ms, until_ms = find_bounds(self)
-        return {
-            "archive": self.archive,
-            "nameServer": self.access.nameserver if self.access else "",
-            "stores": dict(sorted(self.stores.items())),
-            "topics": sorted(self.topics),
-            "pattern": self.pattern,
-            "since": since_ms,
-            "until": until_ms,
-        }
+
+def describe_input(wanted: MessageInput) -> dict[str, Any]:
+    """Return what identifies an input; equal descriptions read the same messages."""
+    since_ms, until_ms = find_bounds(wanted)
+    return {
+        "archive": wanted.archive,
+        "nameServer": wanted.access.nameserver if wanted.access else "",
+        "stores": dict(sorted(wanted.stores.items())),
+        "topics": sorted(wanted.topics),
+        "pattern": wanted.pattern,
+        "since": since_ms,
+        "until": until_ms,
+    }
 
 
 def find_bounds(wanted: MessageInput) -> tuple[int | None, int | None]:
@@ -88,7 +89,7 @@ def open_messages(session: SparkSession, wanted: MessageInput, warnings: list[st
         contents = read_contents(wanted.archive) if wanted.archive else Contents()
         parts = []
         if wanted.archive:
-            parts.append(_choose_topics(read_archive(session, wanted.archive, contents), wanted))
+            parts.append(_choose_topics(open_archive(session, wanted.archive, contents), wanted))
         if wanted.access is not None:
             parts.append(_add_date(_open_live(session, wanted, contents, warnings if warnings is not None else [])))
         frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])

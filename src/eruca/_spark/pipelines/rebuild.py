@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from eruca._ground.clock import Clock, SystemClock
+from eruca._ground.clock import SystemClock
 from eruca._ground.config import StoreOptions
-from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.summary import JobSummary, count_bad, count_rows
 from eruca._spark.pipelines.tracking import track_job
 from eruca._spark.store.datasource import DAMAGE, NAME, encode_paths
 from eruca._spark.store.logfiles import StoreLog
@@ -157,7 +157,6 @@ def run_rebuild(
     out: str | None = None,
     properties: Mapping[str, str] | None = None,
     drop_old: bool = False,
-    clock: Clock | None = None,
 ) -> JobSummary:
     """Rebuild consume queues and index of stores; file sizes come from `properties` (Java keys) or the old files.
 
@@ -170,7 +169,7 @@ def run_rebuild(
     targets = _name_targets(places, out)
     with track_job(session, "rebuild") as summary:
         for place, target in zip(places, targets, strict=True):
-            _Rebuild(session, place, properties or {}, clock or SystemClock(), summary).run(target, drop_old=drop_old)
+            _Rebuild(session, place, properties or {}, summary).run(target, drop_old=drop_old)
     return summary
 
 
@@ -190,12 +189,9 @@ def _name_targets(places: Sequence[Path], out: str | None) -> list[Path | None]:
 class _Rebuild:
     """The rebuild of one store."""
 
-    def __init__(
-        self, session: SparkSession, root: Path, properties: Mapping[str, str], clock: Clock, summary: JobSummary
-    ) -> None:
+    def __init__(self, session: SparkSession, root: Path, properties: Mapping[str, str], summary: JobSummary) -> None:
         self._session = session
         self._disk = LocalFileSystem()
-        self._clock = clock
         self._summary = summary
         self._paths = StorePaths(root)
         check_is_store(self._disk, self._paths)
@@ -217,7 +213,7 @@ class _Rebuild:
             return
         lock = self._disk.lock(self._paths.lock)
         try:
-            staging = Staging(self._paths, self._disk, self._clock, with_index=self._options.index_enabled)
+            staging = Staging(self._paths, self._disk, SystemClock(), with_index=self._options.index_enabled)
             staging.remove()
             try:
                 staging.make()
@@ -262,9 +258,9 @@ class _Rebuild:
             self._write_index(target, survey)
 
     def _note(self, survey: Survey) -> None:
-        self._summary.add(survey.records, survey.bytes, survey.first_ms, survey.last_ms)
+        count_rows(self._summary, survey.records, survey.bytes, survey.first_ms, survey.last_ms)
         for each in survey.damage:
-            self._summary.set_aside(each.reason, 1)
+            count_bad(self._summary, each.reason, 1)
             self._summary.warnings.append(
                 f"{self._paths.commitlog}: {each.length} bytes at position {each.position} are not a good record: "
                 f"{each.reason}"

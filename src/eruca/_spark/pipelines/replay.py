@@ -20,8 +20,8 @@ from eruca._ground.times import from_epoch_ms
 from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.archive.frames import count_good
 from eruca._spark.pipelines.archive.plan import make_access_options
-from eruca._spark.pipelines.inputs import MessageInput, open_messages
-from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.inputs import MessageInput, describe_input, open_messages
+from eruca._spark.pipelines.summary import JobSummary, count_bad
 from eruca._spark.pipelines.tracking import track_job
 from eruca._wire.names import DLQ_PREFIX
 from eruca._wire.properties import RESERVED, RETRY_TOPIC
@@ -132,7 +132,7 @@ def make_throttle(
 def name_replay(wanted: MessageInput, options: ReplayOptions) -> str:
     """Return the id of a replay: the same for the same messages and destination."""
     facts = {
-        **wanted.describe(),
+        **describe_input(wanted),
         "to": options.topic,
         "keys": sorted(options.keys),
         "ids": sorted(options.ids),
@@ -160,7 +160,7 @@ def run_replay(session: SparkSession, wanted: MessageInput, options: ReplayOptio
             summary.facts["delivery"] = "none: a dry run"
         else:
             _send(messages, options, target, replay_id, summary)
-        summary.set_aside("body", tell(summary))
+        count_bad(summary, "body", tell(summary))
     return summary
 
 

@@ -21,7 +21,7 @@ from eruca._spark.cluster import Access, Cluster
 from eruca._spark.pipelines.charts import write_report
 from eruca._spark.pipelines.inputs import MessageInput, open_messages
 from eruca._spark.pipelines.query import show_value
-from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.summary import JobSummary, count_rows
 from eruca._spark.pipelines.traces import find_consumed, open_traces
 from eruca._spark.pipelines.tracking import keep, track_job
 from eruca._wire.names import TRACE_TOPIC
@@ -174,7 +174,7 @@ def _collect_traffic(histogram: Any, summary: JobSummary) -> dict[str, Table]:
         sf.unix_millis(sf.min("first")),
         sf.unix_millis(sf.max("last")),
     ).first()
-    summary.add(*row)
+    count_rows(summary, *row)
     tables: dict[str, Table] = {}
     for period in PERIODS:
         tables[f"traffic-by-{period}"] = collect(count_traffic(histogram, period))

@@ -42,26 +42,6 @@ class JobSummary:
         """The number of records that were set aside, for any reason."""
         return sum(self.bad.values())
 
-    def add(
-        self, rows: int, size: int, first: datetime | int | None = None, last: datetime | int | None = None
-    ) -> None:
-        """Count more rows, with their bytes and when the first and last of them was stored.
-
-        Jobs pass times as Spark returns them: milliseconds since 1970, or local times without a zone.
-        """
-        self.rows += rows
-        self.bytes += size
-        began, ended = _to_time(first), _to_time(last)
-        if began is not None:
-            self.first = began if self.first is None else min(self.first, began)
-        if ended is not None:
-            self.last = ended if self.last is None else max(self.last, ended)
-
-    def set_aside(self, reason: str, count: int) -> None:
-        """Count records that were set aside for a reason."""
-        if count:
-            self.bad[reason] = self.bad.get(reason, 0) + count
-
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON types; times are ISO 8601 in UTC."""
         return {
@@ -86,28 +66,55 @@ class JobSummary:
         draft.write_text(json.dumps(self.as_dict(), indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
         draft.replace(target)
 
-    def draw(self) -> Table:
-        """Return a table for the terminal."""
-        from rich.table import Table
-        from rich.text import Text
 
-        table = Table(title=f"{self.job}", title_justify="left", show_header=False)
-        table.add_column(style="bold")
-        table.add_column(overflow="fold")
-        rate = f" ({self.rows / self.seconds:,.0f} per second)" if self.seconds > 0 and self.rows else ""
-        lines: list[tuple[str, str]] = [("rows", f"{self.rows:,}{rate}"), ("bytes", _show_bytes(self.bytes))]
-        if self.first is not None:
-            lines.append(("stored from", str(_show_time(self.first))))
-            lines.append(("stored to", str(_show_time(self.last))))
-        lines.append(("set aside", f"{self.bad_records:,}"))
-        lines += [(f"  {reason}", f"{count:,}") for reason, count in sorted(self.bad.items())]
-        lines += [(name, _show_fact(value)) for name, value in self.facts.items()]
-        lines += list(self.outputs.items())
-        lines += [("warning", warning) for warning in self.warnings]
-        lines.append(("seconds", f"{self.seconds:.1f}"))
-        for name, value in lines:
-            table.add_row(name, Text(value))
-        return table
+def count_rows(
+    summary: JobSummary,
+    rows: int,
+    size: int,
+    first: datetime | int | None = None,
+    last: datetime | int | None = None,
+) -> None:
+    """Count more rows, with their bytes and when the first and last of them was stored.
+
+    Jobs pass times as Spark returns them: milliseconds since 1970, or local times without a zone.
+    """
+    summary.rows += rows
+    summary.bytes += size
+    began, ended = _to_time(first), _to_time(last)
+    if began is not None:
+        summary.first = began if summary.first is None else min(summary.first, began)
+    if ended is not None:
+        summary.last = ended if summary.last is None else max(summary.last, ended)
+
+
+def count_bad(summary: JobSummary, reason: str, count: int) -> None:
+    """Count records that were set aside for a reason."""
+    if count:
+        summary.bad[reason] = summary.bad.get(reason, 0) + count
+
+
+def draw_summary(summary: JobSummary) -> Table:
+    """Return a table for the terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"{summary.job}", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    rate = f" ({summary.rows / summary.seconds:,.0f} per second)" if summary.seconds > 0 and summary.rows else ""
+    lines: list[tuple[str, str]] = [("rows", f"{summary.rows:,}{rate}"), ("bytes", _show_bytes(summary.bytes))]
+    if summary.first is not None:
+        lines.append(("stored from", str(_show_time(summary.first))))
+        lines.append(("stored to", str(_show_time(summary.last))))
+    lines.append(("set aside", f"{summary.bad_records:,}"))
+    lines += [(f"  {reason}", f"{count:,}") for reason, count in sorted(summary.bad.items())]
+    lines += [(name, _show_fact(value)) for name, value in summary.facts.items()]
+    lines += list(summary.outputs.items())
+    lines += [("warning", warning) for warning in summary.warnings]
+    lines.append(("seconds", f"{summary.seconds:.1f}"))
+    for name, value in lines:
+        table.add_row(name, Text(value))
+    return table
 
 
 def _to_time(time: datetime | int | None) -> datetime | None:

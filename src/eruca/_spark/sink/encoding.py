@@ -65,7 +65,7 @@ _REASONS: Final = {
     packing.PROPERTIES_TOO_LARGE: f"its tags, keys and properties have more than {_PROPERTIES_BYTES_MAX} bytes",
     _NO_TOPIC: "it has no topic, and there is no option topic",
     _NO_QUEUE: "its topic has no queue with its queueId",
-    _BAD_DELAY: "its delay is negative",
+    _BAD_DELAY: "its delay is negative, too large or not a number",
 }
 
 Bytes = npt.NDArray[np.uint8]
@@ -269,17 +269,17 @@ class RowPacker:
         fields += make_text_field(piece, "keys", KEYS, options.keys)
         singles = np.zeros(count, np.bool_)
         for name, default, make in (
-            ("delay", options.delay, read_delay),
-            ("delayMs", options.delay_ms, read_timer),
+            ("delayLevel", options.delay_level, read_delay),
+            ("delay", options.delay_ms / 1000, read_timer),
             ("deliverAt", 0, read_timestamp),
         ):
             column = find_column(piece, name)
             if column is None and not default:
                 continue
             if column is None:
-                column = pa.repeat(pa.scalar(default, pa.int64()), count)
+                column = pa.repeat(pa.scalar(default), count)
             elif default:
-                column = pc.fill_null(column, default)
+                column = pc.fill_null(column.cast(pa.scalar(default).type), default)
             field, delayed, bad = make(column)
             why[bad] = _BAD_DELAY
             fields.append(field)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from eruca._client.produce.packing import COMPRESSIONS
 from eruca._ground.limits import MESSAGE_BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from eruca._ground.suggestions import suggest_name
-from eruca._spark.cluster import ACCESS_OPTIONS, Access
+from eruca._spark.cluster import ACCESS_OPTIONS, Access, choose_access
 from eruca._spark.optiontable import (
     OptionTable,
     SourceOption,
@@ -43,14 +43,14 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "keys": ("string", "array<string>"),
     "shardingKey": _TEXTS,
     "queueId": _NUMBERS,
-    "delay": _NUMBERS,
-    "delayMs": _NUMBERS,
+    "delayLevel": _NUMBERS,
+    "delay": (*_NUMBERS, "float", "double"),
     "deliverAt": ("timestamp",),
     "properties": ("map<string,string>",),
     "flag": _NUMBERS,
 }
 # These need the timing wheel, which Java brokers 4.x do not have.
-TIMER_COLUMNS: Final = ("delayMs", "deliverAt")
+TIMER_COLUMNS: Final = ("delay", "deliverAt")
 
 
 def _read_properties(text: str) -> dict[str, str]:
@@ -86,8 +86,8 @@ SINK_OPTIONS: Final = OptionTable(
             "sharding key of rows without one; rows with the same key go to the same queue",
         ),
         SourceOption("queueId", read_count(0), None, "queue of rows without one"),
-        SourceOption("delay", read_count(1), 0, "delay level of rows without one"),
-        SourceOption("delayMs", read_duration_ms, 0, "delay of rows without one, for example 90s (Eruca only)"),
+        SourceOption("delayLevel", read_count(1), 0, "delay level of rows without one"),
+        SourceOption("delay", read_duration_ms, 0, "delay of rows without one, for example 90s (Eruca only)"),
         SourceOption("properties", _read_properties, {}, "properties added to every row, as JSON"),
         SourceOption(
             "delivery",
@@ -136,7 +136,7 @@ class SinkOptions:
     keys: str
     sharding_key: str
     queue_id: int | None
-    delay: int
+    delay_level: int
     delay_ms: int
     properties: Mapping[str, str]
     is_idempotent: bool
@@ -160,22 +160,22 @@ class SinkOptions:
                 f"batchBytes={values['batchBytes']} is above maxMessageBytes={values['maxMessageBytes']}",
                 hint="a broker rejects a batch that is larger than the largest message",
             )
-        if values["delay"] and values["delayMs"]:
-            raise ConfigError("delay and delayMs are mutually exclusive", hint="give only one of them")
+        if values["delayLevel"] and values["delay"]:
+            raise ConfigError("delayLevel and delay are mutually exclusive", hint="give only one of them")
         if values["writeId"] and values["delivery"] != IDEMPOTENT:
             raise ConfigError("writeId requires delivery=idempotent")
         for name in ("tags", "keys"):
             if "\x01" in values[name] or "\x02" in values[name]:
                 raise ConfigError(f"option {name} contains a separator character (0x01 or 0x02)")
         return cls(
-            access=Access.of(values),
+            access=choose_access(values),
             topic=values["topic"],
             tags=values["tags"],
             keys=values["keys"],
             sharding_key=values["shardingKey"],
             queue_id=values["queueId"],
-            delay=values["delay"],
-            delay_ms=values["delayMs"],
+            delay_level=values["delayLevel"],
+            delay_ms=values["delay"],
             properties=values["properties"],
             is_idempotent=values["delivery"] == IDEMPOTENT,
             write_id=values["writeId"],
@@ -206,8 +206,8 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
         raise ConfigError("the frame has no column body", hint='name what is to be sent: .selectExpr("... AS body")')
     if "topic" not in names and not options.topic:
         raise ConfigError("no destination topic is given", hint='.option("topic", "orders"), or a column topic')
-    given: list[str] = [name for name in ("delay", "delayMs", "deliverAt") if name in names]
-    given += [name for name, value in (("delay", options.delay), ("delayMs", options.delay_ms)) if value]
+    given: list[str] = [name for name in ("delayLevel", "delay", "deliverAt") if name in names]
+    given += [name for name, value in (("delayLevel", options.delay_level), ("delay", options.delay_ms)) if value]
     if len(set(given)) > 1:
         raise ConfigError(f"{' and '.join(dict.fromkeys(given))} are mutually exclusive", hint="give only one of them")
 

@@ -15,6 +15,8 @@ from eruca._wire.properties import DELAY, RESERVED, TIMER_DELAY_MS, TIMER_DELIVE
 
 _Delays: TypeAlias = tuple[packing.Field, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
 
+# More than any delay that a broker takes; larger numbers do not fit into the property.
+_DELAY_MS_MAX: Final = 1e15
 # Left out of the map of properties, so that messages read from one topic can be written to another.
 _LEFT_OUT: Final = frozenset(name.encode() for name in RESERVED)
 
@@ -55,8 +57,11 @@ def read_delay(column: pa.Array) -> _Delays:
 
 
 def read_timer(column: pa.Array) -> _Delays:
-    """Do the same for delays in milliseconds."""
-    return _make_delay(TIMER_DELAY_MS, column.cast(pa.int64()), least=1)
+    """Do the same for delays in seconds, which may have a fraction."""
+    spans_ms = pc.round(pc.multiply(column.cast(pa.float64()), 1000.0))
+    # What is not a number or too large becomes a bad one.
+    is_good = pc.and_(pc.is_finite(spans_ms), pc.less(pc.abs(spans_ms), _DELAY_MS_MAX))
+    return _make_delay(TIMER_DELAY_MS, pc.if_else(is_good, spans_ms, -1.0).cast(pa.int64()), least=1)
 
 
 def read_timestamp(column: pa.Array) -> _Delays:

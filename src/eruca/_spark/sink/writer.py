@@ -98,7 +98,7 @@ def plan_sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool, 
         if options.is_idempotent:
             _refuse_java(cluster, queues, "delivery=idempotent", "drops rows it has already stored")
         if wants_timer(schema, options):
-            _refuse_java(cluster, queues, "delayMs and deliverAt", "supports arbitrary delays", hint="use delay levels")
+            _refuse_java(cluster, queues, "delay and deliverAt", "supports arbitrary delays", hint="use delay levels")
     return SinkPlan(options, queues)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from eruca._client.group.subscriptions import Sql, Subscription, Wanted, make_subscription
+from eruca._client.group.subscriptions import Filter, Sql, Subscription, make_subscription
 from eruca._filter.tags import parse_tags
 from eruca._ground.limits import PULL_BYTES_MAX, SQL_CHARS_MAX
-from eruca._spark.cluster import ACCESS_OPTIONS, Access
+from eruca._spark.cluster import ACCESS_OPTIONS, Access, choose_access
 from eruca._spark.offsets import EARLIEST
 from eruca._spark.optiontable import (
     OptionTable,
@@ -60,7 +60,7 @@ class SourceOptions:
     end: Position | None
     no_message: str
     loss: str
-    wanted: Wanted
+    wanted: Filter
     partitions_min: int | None
     partitions_max: int | None
     partition_records_max: int | None
@@ -253,7 +253,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     _refuse_several([name for name in ("tags", "sql92") if values[name] is not None], "give only one of them")
     _check_limits(values)
     return SourceOptions(
-        access=Access.of(values),
+        access=choose_access(values),
         topics=values["subscribe"],
         pattern=values["subscribePattern"],
         assigned=values["assign"],

@@ -90,7 +90,7 @@ class _Stride:
             # A complete answer shows no limit, only that there was nothing more to request.
             self.span = min(PULL_COUNT_MAX, max(covered, _SPAN_USUAL) if covered >= asked else covered)
         elif covered > asked:
-            # A filter dropped so many messages that there was room for more.
+            # A filter dropped messages, and there was room for more.
             self.span = min(PULL_COUNT_MAX, max(self.span, covered))
         elif covered < asked:
             self._full = 0

@@ -164,7 +164,7 @@ class StoreSource(DataSource):
         columns = [column for column in STORE_COLUMNS if values["includeProperties"] or column.name != "properties"]
         return make_schema(tighten(columns) if _is_whole(values) else columns)
 
-    def reader(self, schema: StructType) -> StoreReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
         values = OPTIONS.read(self.options)
         return StoreReader(values, choose_columns(schema, (*STORE_COLUMNS, *DIGEST_COLUMNS), tight=_is_whole(values)))

@@ -215,7 +215,7 @@ class SimulatedDisk(Volume):
     # --- the end of a process or of the power ---
 
     def crash(self, mode: CrashMode | str | None = None, *, seed: int | None = None) -> SimulatedDisk:
-        """Return the disk after a power loss; this disk is not changed, so many crashes can be tried.
+        """Return the disk after a power loss; this disk is not changed, so that several crashes can be tried.
 
         The outcome depends only on the seed (this disk's by default) and the state: the same call returns the same.
         """

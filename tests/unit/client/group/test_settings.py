@@ -17,10 +17,12 @@ from eruca import (
     Consumer,
     Flow,
     Offsets,
+    Outgoing,
     Producer,
     PullConsumer,
     Rebalance,
     Retry,
+    RetryLater,
     ScheduledPull,
     Sql,
     TransactionalProducer,
@@ -30,10 +32,18 @@ from eruca._client.message import Message
 from eruca._wire.bodies import MessageQueue
 from eruca._wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, encode_properties
 from eruca._wire.record import Record
-from eruca.errors import ConfigError, ErucaError, SerializationError
+from eruca.errors import ConfigError, ErucaError, SerializationError, WrongType
 from eruca.serializers import json_deserializer
 
 SERVER = "127.0.0.1:9876"
+
+
+def handle_nothing() -> None:
+    """What takes no argument."""
+
+
+def print_one(queues: object) -> None:
+    """What takes one argument."""
 
 
 @pytest.mark.parametrize(
@@ -50,7 +60,36 @@ SERVER = "127.0.0.1:9876"
         (lambda: Flow(timeout=0), "Flow.timeout=0"),
         (lambda: Flow(ordered_concurrency=0), "Flow.ordered_concurrency=0"),
         (lambda: Rebalance(interval=0), "Rebalance.interval=0"),
-        (lambda: Rebalance(strategy="averge"), "average"),
+        (lambda: Flow(hold=5, timeout=2), "Flow.timeout=2: must be longer than Flow.hold=5"),
+        (lambda: Flow(hold=5, timeout=5.0), "Flow.timeout=5.0: must be longer than Flow.hold=5"),
+        (lambda: Rebalance(strategy="averge"), "Rebalance.strategy='averge': no such strategy (did you mean average?)"),
+        (lambda: Rebalance(strategy="nope"), "Rebalance.strategy='nope': no such strategy (available: average, circle"),
+        (
+            lambda: Rebalance(on_change=print_one),  # type: ignore[arg-type]
+            "Rebalance.on_change=print_one cannot be called with (assigned, revoked)",
+        ),
+        (lambda: Producer(SERVER, trace="bad topic"), "trace='bad topic': the topic name 'bad topic' has"),
+        (lambda: Consumer(SERVER, group="g", trace=""), "trace='': the topic name is empty"),
+        (lambda: Producer("127.0.0.1:99999"), "nameservers=127.0.0.1:99999: '127.0.0.1:99999' is not host:port"),
+        (lambda: ClientOptions(nameservers="127.0.0.1:0"), "ports are 1 to 65535"),
+        (lambda: Outgoing(b"x", tags=["a"]), "tags must be a str, not list"),  # type: ignore[arg-type]
+        (lambda: Outgoing(b"x", keys=7), "keys must be a str or several of them, not int"),  # type: ignore[arg-type]
+        (lambda: Outgoing(b"x", properties=[("a", "b")]), "properties must be a dict"),  # type: ignore[arg-type]
+        (lambda: Outgoing(b"x", flag="1"), "flag must be an int, not str"),  # type: ignore[arg-type]
+        (lambda: Outgoing(b"x", wait=1), "wait must be True or False, not 1"),  # type: ignore[arg-type]
+        (lambda: Outgoing(b"x", delay="x"), "delay='x': expected a duration"),  # type: ignore[arg-type]
+        (lambda: RetryLater(delay="x"), "RetryLater.delay='x': expected a duration, not str"),  # type: ignore[arg-type]
+        (lambda: RetryLater(delay=True), "RetryLater.delay=True: expected a duration, not bool"),
+        (lambda: RetryLater(delay_level=1.5), "RetryLater.delay_level=1.5: expected int"),  # type: ignore[arg-type]
+        (lambda: RetryLater(delay=1, delay_level=2), "RetryLater: delay and delay_level are mutually exclusive"),
+        (lambda: Producer(SERVER, serializer=lambda: b""), "cannot be called with (body)"),  # type: ignore[arg-type, misc]
+        (lambda: Consumer(SERVER, group="g", deserializer=lambda: 1), "cannot be called with (body)"),  # type: ignore[arg-type, misc]
+        (
+            lambda: TransactionalProducer(SERVER, check=handle_nothing),  # type: ignore[arg-type]
+            "check=handle_nothing cannot be called with (message)",
+        ),
+        (lambda: sync.TransactionalProducer(SERVER, check=handle_nothing), "check=handle_nothing cannot be called"),  # type: ignore[arg-type]
+        (lambda: PullConsumer(SERVER, group="g", watch={"a": handle_nothing}), "watch['a']=handle_nothing cannot be"),  # type: ignore[dict-item]
         (lambda: Rebalance(on_change="no"), "Rebalance.on_change='no': expected a function"),  # type: ignore[arg-type]
         (lambda: Offsets(interval="1s"), "Offsets.interval='1s': expected a duration"),  # type: ignore[arg-type]
         (lambda: Offsets(directory="here"), "Offsets.directory='here': expected Path, not str"),  # type: ignore[arg-type]
@@ -218,6 +257,54 @@ def test_a_handler_without_its_topic_is_refused_at_once(kind: Any) -> None:
     """`@consumer.handler` without parentheses: nothing would ever call the decorator that it returns."""
     with pytest.raises(ConfigError, match="expected a topic"):
         kind(SERVER, group="g").handler(handle)
+
+
+@pytest.mark.parametrize("kind", [Consumer, sync.Consumer])
+@pytest.mark.parametrize(
+    ("function", "how", "words"),
+    [
+        (handle_nothing, {}, "the handler of orders cannot be called with (message): too many positional"),
+        (handle_nothing, {"batch": 8}, "the handler of orders cannot be called with (messages)"),
+        (lambda message, other: None, {}, "the handler of orders cannot be called with (message): missing"),
+        (lambda *, message: None, {}, "the handler of orders cannot be called with (message)"),
+        (5, {}, "the handler of orders is not a function: 5"),
+    ],
+)
+def test_a_handler_that_cannot_take_a_message_is_refused(kind: Any, function: Any, how: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        kind(SERVER, group="g").handler("orders", **how)(function)
+
+
+@pytest.mark.parametrize("kind", [ScheduledPull, sync.ScheduledPull])
+def test_a_callback_that_cannot_take_a_queue_and_a_context_is_refused(kind: Any) -> None:
+    scheduled = kind(SERVER, group="g")
+    for function in (handle_nothing, print_one):
+        with pytest.raises(ConfigError, match=r"the callback of orders cannot be called with \(queue, context\)"):
+            scheduled.callback("orders")(function)
+    scheduled.callback("orders")(lambda queue, context, more=1: None)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Flow(hold="5"),  # type: ignore[arg-type]
+        lambda: Outgoing(b"x", keys=7),  # type: ignore[arg-type]
+        lambda: ClientOptions(namespace=5),  # type: ignore[arg-type]
+        lambda: RetryLater(delay="x"),  # type: ignore[arg-type]
+        lambda: Consumer(SERVER, group="g").handler(5),  # type: ignore[call-overload]
+    ],
+)
+def test_a_wrong_type_is_a_config_error_and_a_type_error(wrong: Callable[[], object]) -> None:
+    for kind in (ErucaError, ConfigError, TypeError, WrongType):
+        with pytest.raises(kind):
+            wrong()
+
+
+def test_handlers_whose_parameters_are_not_known_are_taken() -> None:
+    consumer = Consumer(SERVER, group="g")
+    for number, function in enumerate([print, lambda *given: None, lambda message, more=1: None, str.upper]):
+        consumer.handler(f"t{number}")(function)  # type: ignore[call-overload]
+    assert "topics=['t0', 't1', 't2', 't3']" in repr(consumer)
 
 
 @pytest.mark.parametrize("kind", [ScheduledPull, sync.ScheduledPull])

@@ -97,7 +97,6 @@ def test_bodies_of_other_kinds_are_copied_and_the_user_s_message_stays_as_it_is(
         ([Outgoing(b"1"), Outgoing(b"x" * 500)], "T", "at most 300"),
         ([Outgoing(b"1"), Outgoing(b"x" * 290)], "T", "with its properties has more than 300"),
         ([Outgoing(b"1"), Outgoing(b"")], "T", "empty"),
-        ([Outgoing(b"1"), Outgoing(b"1", flag=2**40)], "T", "32 bits"),
     ],
 )
 def test_what_no_batch_can_hold_is_refused_before_the_first(messages: list[Outgoing], topic: str, words: str) -> None:

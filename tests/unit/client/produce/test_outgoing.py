@@ -10,6 +10,7 @@ import pytest
 
 from eruca._client.produce.choosing import choose_queue
 from eruca._client.produce.outgoing import (
+    Outgoing,
     build_properties,
     check_body,
     check_flag,
@@ -18,7 +19,7 @@ from eruca._client.produce.outgoing import (
 )
 from eruca._ground.limits import PROPERTIES_BYTES_MAX
 from eruca._wire.properties import RESERVED, parse_properties
-from eruca.errors import ConfigError, MessageIllegal
+from eruca.errors import ConfigError, MessageIllegal, WrongType
 
 ID = "7F00000100010000000000000000000A"
 
@@ -92,20 +93,20 @@ def test_what_cannot_be_written_is_refused(how: dict[str, Any], message: str) ->
     ],
 )
 def test_what_is_no_text_is_refused_by_its_name(how: dict[str, Any], message: str) -> None:
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(WrongType, match=message):
         build_properties(ID, **how)
 
 
 def test_other_arguments_that_are_of_the_wrong_type() -> None:
     wrong: Any = 20
-    with pytest.raises(TypeError, match="shard must be a str, not int"):
+    with pytest.raises(WrongType, match="shard must be a str, not int"):
         choose_queue(wrong, None, None)
-    with pytest.raises(TypeError, match="queue must be a MessageQueue, not int: 20; list_queues"):
+    with pytest.raises(WrongType, match="queue must be a MessageQueue, not int: 20; list_queues"):
         choose_queue(None, wrong, None)
-    with pytest.raises(TypeError, match="selector must be a function, not int"):
+    with pytest.raises(WrongType, match="selector must be a function, not int"):
         choose_queue(None, None, wrong)
     wrong = "5"
-    with pytest.raises(TypeError, match="flag must be an int, not str"):
+    with pytest.raises(WrongType, match="flag must be an int, not str"):
         check_flag(wrong)
 
 
@@ -156,7 +157,7 @@ def test_a_delay_becomes_one_property() -> None:
     assert describe_delay(10, None, None) == describe_delay(None, 3, None) == {"DELAY": "3"}
     assert describe_delay(None, None, 20) == describe_delay(None, None, timedelta(seconds=20))
     assert describe_delay(None, None, 20) == {"TIMER_DELAY_MS": "20000"}
-    moment = datetime(2030, 1, 1, tzinfo=UTC)
+    moment = datetime.now(UTC) + timedelta(days=3)
     assert describe_delay(None, None, moment) == {"TIMER_DELIVER_MS": str(round(moment.timestamp() * 1000))}
 
 
@@ -168,12 +169,19 @@ def test_a_delay_becomes_one_property() -> None:
         ((None, 3, 20), MessageIllegal, "delay_level and timer are mutually exclusive"),
         ((-1, None, None), ConfigError, "delay=-1"),
         ((True, None, None), ConfigError, "delay=True"),
-        ((None, 2**31, None), MessageIllegal, "delay_level=2147483648: levels start at 1"),
+        ((None, 2**31, None), MessageIllegal, "delay_level=2147483648: must be between 1 and 18"),
         (("10s", None, None), ConfigError, "delay='10s'"),
-        ((None, -1, None), MessageIllegal, "delay_level=-1: levels start at 1"),
-        ((None, 2.0, None), TypeError, "delay_level must be an int, not float"),
-        ((None, True, None), TypeError, "delay_level must be an int, not bool"),
+        ((None, -1, None), MessageIllegal, "delay_level=-1: must be between 1 and 18"),
+        ((None, 2.0, None), WrongType, "delay_level must be an int, not float"),
+        ((None, True, None), WrongType, "delay_level must be an int, not bool"),
         ((None, None, -5), ConfigError, "timer=-5"),
+        ((None, 19, None), MessageIllegal, "delay_level=19: must be between 1 and 18"),
+        (
+            (None, None, timedelta(days=41)),
+            ConfigError,
+            r"timer=datetime.timedelta\(days=41\): must be at most 3456000 s",
+        ),
+        ((None, None, datetime(2999, 1, 1, tzinfo=UTC)), ConfigError, r"timer=.*2999.* must be at most 3456000 s"),
         ((None, None, datetime(2030, 1, 1)), ConfigError, "timer=.*the time has no time zone"),
     ],
 )
@@ -188,7 +196,7 @@ def test_bodies_are_bytes_of_some_length() -> None:
     assert check_body(bytearray(body)) == body
     assert check_body(memoryview(body)[1:]) == b"bc"
     wrong: Any = "abc"
-    with pytest.raises(TypeError, match=r"body must be bytes, not str: encode it, or use Producer\(serializer="):
+    with pytest.raises(WrongType, match=r"body must be bytes, not str: encode it, or use Producer\(serializer="):
         check_body(wrong)
     with pytest.raises(MessageIllegal, match="empty"):
         check_body(b"")
@@ -198,6 +206,8 @@ def test_bodies_are_bytes_of_some_length() -> None:
 
 
 def test_flags_have_32_bits() -> None:
+    with pytest.raises(MessageIllegal, match="more than 32 bits"):
+        Outgoing(b"1", flag=2**40)
     assert check_flag(-(2**31)) == -(2**31)
     assert check_flag(2**31 - 1) == 2**31 - 1
     for flag in (2**31, -(2**31) - 1):

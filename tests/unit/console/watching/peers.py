@@ -23,7 +23,7 @@ class Posted:
 
 @dataclass
 class Hook:
-    """A web server; `answers` are used in turn, and the last one again and again."""
+    """A web server; `answers` are used in turn, and the last one repeatedly."""
 
     answers: list[bytes] = field(default_factory=lambda: [OK])
     posted: list[Posted] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Hook:
         return f"http://127.0.0.1:{self.port}/hooks/secret?room=7"
 
     async def wait_for(self, count: int) -> list[Posted]:
-        """Return the requests when there are so many."""
+        """Return the requests when there are this many."""
         async with self.came:
             await self.came.wait_for(lambda: len(self.posted) >= count)
         return self.posted

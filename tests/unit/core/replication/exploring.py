@@ -26,7 +26,7 @@ EventT = TypeVar("EventT")
 
 @dataclass
 class Reached(ABC, Generic[MachineT, EventT]):
-    """A state that was reached, and how it came to that."""
+    """A state that was reached, and how that happened."""
 
     link: MachineT
     now: float = 0.0

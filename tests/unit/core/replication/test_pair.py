@@ -125,7 +125,7 @@ def test_the_slave_gets_everything_whatever_the_limits_are(seed: int, fenced: bo
     pair.run(pair.now + 10.0)
     assert pair.copy == pair.log
     assert pair.confirmed == len(pair.log)
-    # Silence is no reason to disconnect as long as both sides send heartbeats.
+    # Silence alone does not disconnect as long as both sides send heartbeats.
     pair.run(pair.now + 300.0)
     assert pair.confirmed == len(pair.log)
 

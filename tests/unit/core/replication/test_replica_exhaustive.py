@@ -52,7 +52,7 @@ STEPS = (*((0.0, event) for event in EVENTS), *((pause, Tick()) for pause in PAU
 
 @dataclass
 class Seen(Reached[ReplicaLink, Event]):
-    """A state that was reached, what the log is like in it, and how it came to that."""
+    """A state that was reached, what the log is like in it, and how that happened."""
 
     tail: int = 0
     flushed: int = 0

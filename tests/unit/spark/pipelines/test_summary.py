@@ -9,17 +9,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.summary import JobSummary, count_bad, count_rows, draw_summary
 
 
 def make_summary() -> JobSummary:
     summary = JobSummary("archive", seconds=2.0)
-    summary.add(10, 2048, 5000, 9000)
-    summary.add(5, 0, datetime.fromtimestamp(1, UTC), None)
-    summary.add(0, 0)
-    summary.set_aside("crc", 2)
-    summary.set_aside("crc", 1)
-    summary.set_aside("body", 0)
+    count_rows(summary, 10, 2048, 5000, 9000)
+    count_rows(summary, 5, 0, datetime.fromtimestamp(1, UTC), None)
+    count_rows(summary, 0, 0)
+    count_bad(summary, "crc", 2)
+    count_bad(summary, "crc", 1)
+    count_bad(summary, "body", 0)
     summary.facts["parts"] = {"a": 1, "b": 2.5}
     summary.outputs["archive"] = "/somewhere"
     summary.warnings.append("careful")
@@ -40,10 +40,10 @@ def test_a_summary_adds_up(tmp_path: Path) -> None:
 
 def test_a_summary_is_shown() -> None:
     stream = io.StringIO()
-    Console(file=stream, width=100).print(make_summary().draw())
+    Console(file=stream, width=100).print(draw_summary(make_summary()))
     text = stream.getvalue()
     for word in ("archive", "15 (8 per second)", "2.0 KiB", "set aside", "crc", "a 1, b 2.50", "/somewhere", "careful"):
         assert word in text
     stream = io.StringIO()
-    Console(file=stream, width=100).print(JobSummary("empty").draw())
+    Console(file=stream, width=100).print(draw_summary(JobSummary("empty")))
     assert "stored from" not in stream.getvalue()

@@ -145,7 +145,7 @@ def test_properties_of_rows() -> None:
 
 def test_delayed_rows_are_sent_one_by_one_and_stay_in_order() -> None:
     packer = make_packer()
-    requests = list(packer.pack(make_batch(body=make_bodies(4), delay=[0, 3, None, 16])))
+    requests = list(packer.pack(make_batch(body=make_bodies(4), delayLevel=[0, 3, None, 16])))
     assert [(request.rows, request.properties is None) for request in requests] == [
         (1, True),
         (1, False),
@@ -157,10 +157,22 @@ def test_delayed_rows_are_sent_one_by_one_and_stay_in_order() -> None:
     moments = pa.array([datetime(2030, 1, 1, tzinfo=UTC), None], TIME)
     found = read_properties(list(packer.pack(make_batch(body=make_bodies(2), deliverAt=moments))))
     assert [each.get("TIMER_DELIVER_MS") for each in found] == ["1893456000000", None]
-    found = read_properties(list(make_packer(delayMs="90s").pack(make_batch(body=make_bodies(2)))))
+    found = read_properties(list(make_packer(delay="90s").pack(make_batch(body=make_bodies(2)))))
     assert [each.get("TIMER_DELAY_MS") for each in found] == ["90000", "90000"]
     with pytest.raises(MessageIllegal, match=r"row 6 .* negative"):
-        list(packer.pack(make_batch(body=make_bodies(1), delayMs=[-5])))
+        list(packer.pack(make_batch(body=make_bodies(1), delay=[-5])))
+    for wrong in (float("nan"), float("inf"), 1e30):
+        with pytest.raises(MessageIllegal, match=r"row \d+ .* negative"):
+            list(make_packer().pack(make_batch(body=make_bodies(1), delay=[wrong])))
+    batch = make_batch(body=make_bodies(5), delay=[2, 0, None, 1, 600])
+    found = read_properties(list(make_packer().pack(batch)))
+    assert [each.get("TIMER_DELAY_MS") for each in found] == ["2000", None, None, "1000", "600000"]
+    batch = make_batch(body=make_bodies(3), delay=[1.5, None, 0.0004])
+    assert [each.get("TIMER_DELAY_MS") for each in read_properties(list(make_packer(delay="3").pack(batch)))] == [
+        "1500",
+        "3000",
+        None,
+    ]
 
 
 def test_large_bodies_are_compressed() -> None:

@@ -66,13 +66,13 @@ def test_wrong_options(name: str, value: str, complaint: str) -> None:
 
 def test_a_delay_is_said_once() -> None:
     with pytest.raises(ConfigError, match="give only one of them"):
-        SinkOptions.of({**GIVEN, "delay": "3", "delayMs": "10s"})
-    with pytest.raises(ConfigError, match="delayMs and deliverAt"):
-        check_columns(make_schema("body binary,delayMs int,deliverAt timestamp"), SinkOptions.of(GIVEN))
-    options = SinkOptions.of({**GIVEN, "delay": "3"})
-    check_columns(make_schema("body binary,delay int"), options)
-    with pytest.raises(ConfigError, match="delayMs and delay"):
-        check_columns(make_schema("body binary,delayMs int"), options)
+        SinkOptions.of({**GIVEN, "delayLevel": "3", "delay": "10s"})
+    with pytest.raises(ConfigError, match="delay and deliverAt"):
+        check_columns(make_schema("body binary,delay int,deliverAt timestamp"), SinkOptions.of(GIVEN))
+    options = SinkOptions.of({**GIVEN, "delayLevel": "3"})
+    check_columns(make_schema("body binary,delayLevel int"), options)
+    with pytest.raises(ConfigError, match="delay and delayLevel"):
+        check_columns(make_schema("body binary,delay double"), options)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_wrong_columns(ddl: str, complaint: str) -> None:
 
 def test_right_columns() -> None:
     options = SinkOptions.of(GIVEN)
-    every = "body string,topic string,tags string,keys array,shardingKey string,queueId int,delay bigint,"
+    every = "body string,topic string,tags string,keys array,shardingKey string,queueId int,delayLevel bigint,"
     every += "properties map,flag int"
     check_columns(make_schema(every), options)
     assert not wants_timer(make_schema(every), options)

@@ -44,7 +44,7 @@ class PullServer:
         self.records = {offset: make_record(offset) for offset in range(first, first + count)}
         self.min_offset, self.max_offset = first, first + count
         self.count_max, self.bytes_max = count_max, bytes_max
-        # Answers stop where a file of so many entries ends.
+        # Answers stop where a file of this number of entries ends.
         self.file_entries = 0
         self.steps: deque[Step] = deque()
         self.script: Script = lambda header: None

@@ -63,4 +63,4 @@ def test_zeros_at_the_very_end_make_all_of_them_suspicious_and_that_is_found_out
     scan = scan_log(chain, 0)
     assert scan.end == 0
     assert scan.torn
-    assert looked < 100 * COUNT, "the same records were looked at again and again"
+    assert looked < 100 * COUNT, "the same records were looked at repeatedly"

@@ -12,7 +12,7 @@ from pyspark.sql.types import DateType, StructField, StructType
 
 from eruca._spark.columns import MESSAGE_COLUMNS, make_schema
 from eruca._spark.offsets import Offsets
-from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.summary import JobSummary, count_rows
 from eruca._spark.store.datasource import DAMAGE
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def count_good(messages: Any, is_good: Any) -> tuple[Any, Callable[[JobSummary],
             # Spark skips what it knows to be empty in advance, and the counting with it.
             log.debug("nothing was counted: %s", error)
             return 0
-        summary.add(found["rows"], found["bytes"], found["first"], found["last"])
+        count_rows(summary, found["rows"], found["bytes"], found["first"], found["last"])
         return int(found["bad"])
 
     return counted, tell

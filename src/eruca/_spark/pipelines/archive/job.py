@@ -31,7 +31,7 @@ from eruca._spark.pipelines.archive.frames import (
 from eruca._spark.pipelines.archive.ledger import BAD, MESSAGES, NO_REASON, STAGING, Contents, Entry, Ledger
 from eruca._spark.pipelines.archive.plan import ArchivePlan, plan_stores, plan_topics, read_stores, read_topics
 from eruca._spark.pipelines.directories import Directory
-from eruca._spark.pipelines.summary import JobSummary
+from eruca._spark.pipelines.summary import JobSummary, count_bad
 from eruca._spark.pipelines.tracking import track_job
 from eruca._spark.store.logfiles import StoreLog
 from eruca._store.filesystem import LocalFileSystem
@@ -99,7 +99,7 @@ def run_archive(
         elif last is None:
             ledger.commit(entry)
         if plan.count:
-            summary.set_aside("missing", plan.count - summary.rows - summary.bad_records)
+            count_bad(summary, "missing", plan.count - summary.rows - summary.bad_records)
         _tell_losses(summary, plan)
         if mark:
             mark_archived(access, stores or {}, plan, summary)
@@ -154,7 +154,7 @@ def _add(
             *[place.locate_to_read(path) for path in bad]
         )
         for row in table.groupBy(REASON).count().collect():
-            summary.set_aside(row[REASON], row["count"])
+            count_bad(summary, row[REASON], row["count"])
     contents = entry.contents
     if files:
         contents = contents.advance(_find_reached(session, place, staging))
@@ -248,9 +248,13 @@ def read_contents(archive: str) -> Contents:
     return last.contents
 
 
-def read_archive(session: SparkSession, archive: str, contents: Contents | None = None) -> DataFrame:
+def read_archive(session: SparkSession, archive: str) -> DataFrame:
     """Return the messages of an archive, up to the offsets in its ledger."""
-    contents = contents or read_contents(archive)
+    return open_archive(session, archive, read_contents(archive))
+
+
+def open_archive(session: SparkSession, archive: str, contents: Contents) -> DataFrame:
+    """Return the messages of an archive whose ledger was read already."""
     place = Directory(archive)
     if contents.format == DELTA:
         frame = session.read.format(DELTA).load(place.locate(MESSAGES)).select(*ARCHIVE_SCHEMA.names)

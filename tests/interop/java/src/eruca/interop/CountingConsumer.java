@@ -22,7 +22,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * <p>A body begins with eight digits, its number. What was consumed is counted for each group, by all its consumers one
  * after the other. start (name, nameServer, group, topic, count, gate) starts a consumer that stops consuming when the
  * group has seen "gate" numbers, without giving back what it has; gate (group, at) moves that place; await (group, count,
- * seconds) waits for so many different numbers; tell (group) gives the counts, and for each queue the lowest offset that
+ * seconds) waits for this many different numbers; tell (group) returns the counts, and for each queue the lowest offset that
  * came twice and the offset behind the highest; lacks (group, numbers) gives those of some numbers that did not come;
  * persist (name) commits; stop (name) ends a consumer cleanly.
  */

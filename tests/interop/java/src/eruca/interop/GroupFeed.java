@@ -17,7 +17,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * Messages for a consumer group, sent by the official client: a JSON request on the input, rows on the output.
  *
  * <p>createTopic (nameServer, address, topic, queues); load (nameServer, broker, topic, queues, keys, perSecond, count)
- * begins to send k0:0, k1:0 ... k0:1, k1:1 ..., each key always to the same queue, so many or without end; finish waits
+ * begins to send k0:0, k1:0 ... k0:1, k1:1 ..., each key always to the same queue, this number of messages or without end; finish waits
  * for the last of them, or stops what has no end, and gives how many of each key the broker has taken. One thread sends
  * one message after the other and nothing is sent again by itself, so that numbers of a key are stored in order.
  */

@@ -16,7 +16,7 @@ final class Inbox {
         notifyAll();
     }
 
-    /** Wait until there are so many; gives all there are by then. */
+    /** Wait until there are this many; return all there are by then. */
     List<MessageExt> await(int count) throws InterruptedException {
         return await(count + " messages", all -> all.size() >= count);
     }

@@ -12,7 +12,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** The consumer that is polled. */
 final class LitePullCases {
-    /** Poll until there are so many. */
+    /** Poll until there are this many. */
     private static List<MessageExt> poll(DefaultLitePullConsumer consumer, int count) throws Exception {
         List<MessageExt> came = new ArrayList<>();
         Scene.await(count + " messages", () -> came.addAll(consumer.poll(200)) && came.size() >= count);

@@ -12,7 +12,7 @@ import org.apache.rocketmq.common.protocol.body.QueueTimeSpan;
 
 /** How far groups are, and how an administrator changes that. */
 final class OffsetCases {
-    /** A topic of one queue with so many messages that a group has consumed. */
+    /** A topic of one queue with this number of messages, which a group has consumed. */
     private static MessageQueue consumed(Scene scene, int count, Inbox inbox, boolean leave) throws Exception {
         MessageQueue queue = scene.queue(scene.topic(1), 0);
         scene.sendMany(queue.getTopic(), 1, "m", count);

@@ -109,7 +109,7 @@ final class Scene implements AutoCloseable {
         return name.matches(".*-\\d+x\\d+z");
     }
 
-    /** A new topic with so many queues that everybody can see. */
+    /** A new topic with this number of queues, which everybody can see. */
     String topic(int queues) throws Exception {
         return topic("topic", queues);
     }
@@ -349,7 +349,7 @@ final class Scene implements AutoCloseable {
         };
     }
 
-    /** Sends a request of our own making and gives the answer. */
+    /** Sends a request of our own making and returns the answer. */
     RemotingCommand call(int code, CommandCustomHeader header, byte[] body) throws Exception {
         RemotingCommand request = RemotingCommand.createRequestCommand(code, header);
         request.setBody(body);

@@ -9,7 +9,7 @@ import pytest
 
 from eruca._console.pages.texts import LANGUAGES, Texts, choose_language, load_texts
 
-ROOM = Path(__file__).parents[3] / "src" / "eruca" / "_console"
+ROOM = Path(__file__).parents[4] / "src" / "eruca" / "_console"
 _NAMES = re.compile(r"\{(\w+)\}")
 _IN_TEMPLATE = re.compile(r"""\bt\("([\w.-]+)"(\s*[,)])""")
 _IN_CODE = re.compile(r"""\btext\(\s*"([\w.-]+)"(\s*[,)])""")
