@@ -69,9 +69,9 @@ def list_kernels(files: Iterable[str]) -> set[str]:
     }
 
 
-def _list_sources() -> set[str]:
+def list_sources() -> set[str]:
     """What the package consists of, by its path below src."""
-    kept = {".py", ".pxd", ".typed", ".html", ".css", ".js", ".svg", ".lark"}
+    kept = {".py", ".pxd", ".typed", ".html", ".css", ".js", ".svg", ".lark", ".json"}
     root = REPOSITORY / "src"
     return {
         path.relative_to(root).as_posix()
@@ -84,7 +84,7 @@ def _check_source(path: Path, version: str) -> Iterator[str]:
     if path.name != f"eruca-{version}.tar.gz":
         yield f"the name is not that of version {version}"
     archive = read_archive(path)
-    wanted = {f"src/{name}" for name in _list_sources()} | set(_SOURCE_MUST)
+    wanted = {f"src/{name}" for name in list_sources()} | set(_SOURCE_MUST)
     yield from (f"{name} is missing" for name in sorted(wanted - archive.names))
     yield from (f"{name} does not belong here" for name in sorted(filter(_UNWANTED.search, archive.names)))
     yield from (f"{name} is compiled" for name in sorted(archive.names) if name.endswith(".so"))
@@ -97,7 +97,7 @@ def _check_wheel(path: Path, version: str) -> Iterator[str]:
         yield f"the name is not that of a wheel of version {version}"
         return
     archive = read_archive(path)
-    yield from (f"{name} is missing" for name in sorted(_list_sources() - archive.names))
+    yield from (f"{name} is missing" for name in sorted(list_sources() - archive.names))
     yield from (f"{name} does not belong here" for name in sorted(filter(_UNWANTED.search, archive.names)))
     compiled = {name.partition(".")[0] for name in archive.names if name.endswith(".so")}
     if named["platform"] == "any":
@@ -107,7 +107,7 @@ def _check_wheel(path: Path, version: str) -> Iterator[str]:
     else:
         if "manylinux" not in named["platform"]:
             yield f"{named['platform']} is not a platform that an index accepts"
-        yield from (f"{name} is not compiled" for name in sorted(list_kernels(_list_sources()) - compiled))
+        yield from (f"{name} is not compiled" for name in sorted(list_kernels(list_sources()) - compiled))
         yield from (f"{name} is a library of this machine" for name in sorted(archive.names) if ".libs/" in name)
     yield from (f"the licence {name} is missing" for name in ("LICENSE", "NOTICE") if not archive.find(f"/{name}"))
     yield from _check_entry_points(archive.find(".dist-info/entry_points.txt").decode())

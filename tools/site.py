@@ -137,10 +137,15 @@ def _list_public(module: str) -> list[str]:
 def write_commands() -> str:
     """Return the page with the help of every command."""
     parts = ["# Commands\n\nThe help of every command, as `eruca COMMAND --help` prints it.\n"]
-    for path, command, context in list_commands(eruca, click.Context(eruca, info_name="eruca")):
+    for path, command, context in list_commands(eruca, make_context()):
         level = "##" if len(path) <= len(("eruca", "command")) else "###"
         parts.append(f"{level} {' '.join(path)}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
+
+
+def make_context() -> click.Context:
+    """Return what the commands below `eruca` inherit when it is run: the names of the option for help, too."""
+    return click.Context(eruca, info_name="eruca", **eruca.context_settings)
 
 
 def list_commands(

@@ -23,7 +23,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 from click.testing import CliRunner
@@ -83,7 +83,10 @@ class Reader:
         self._printed: list[str] = []
         # Held while somebody prints, who may be in any thread.
         self._printing = threading.Condition()
-        self._names: dict[str, Any] = {"__name__": "page", "print": self._print}
+        # A module that can be found by its name: taskiq looks for the one of a task.
+        module = sys.modules["page"] = ModuleType("page")
+        self._names: dict[str, Any] = vars(module)
+        self._names["print"] = self._print
         self._loop = asyncio.Runner()
 
     def close(self) -> None:

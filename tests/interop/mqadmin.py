@@ -154,8 +154,8 @@ def hide_fields(item: Any, hidden: Mapping[str, str]) -> Any:
 def list_names(items: list[Any]) -> list[str]:
     """The sorted names of the fields, without what they say."""
     names = (name for item in items for name in (item if isinstance(item, dict) else [" ".join(map(str, item))]))
-    # One name ends with a path of the store. With a cluster the line is words, the value among them.
-    return sorted(re.sub(r"HOME\S*", "PATH", name.partition(" : ")[0]) for name in names)
+    # One name ends with a path of the store. With a cluster the line is words, the value behind it among them.
+    return sorted(re.sub(r"HOME\S*( \S+)?", "PATH", name.partition(" : ")[0]) for name in names)
 
 
 # --- two systems with the same content ----------------------------------------------------------------------------

@@ -28,6 +28,7 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
         "etcd.endpoints={https://etcd-0:2379,https://etcd-1:2379}",
         "etcd.existingSecret=etcd-login",
         "etcd.tlsSecret=etcd-tls",
+        "etcd.clientCertificate=true",
         "tls.existingSecret=eruca-tls",
         "tls.mode=enforcing",
         "metrics.serviceMonitor.enabled=true",

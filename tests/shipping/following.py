@@ -29,6 +29,7 @@ _LIST: Final = re.compile(r"^In a browser:\n\n(?P<text>(?:.+\n)+)", re.MULTILINE
 _FILE: Final = re.compile(r"[Ss]ave this as\s+`([\w.]+)`:\s*\Z")
 _COMMAND_SECONDS_MAX: Final = 1500
 _POLL_S: Final = 0.2
+_PAUSE_S: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,11 @@ class Terminal:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
+    @property
+    def pid(self) -> int:
+        """The process of the shell."""
+        return self._shell.pid
+
     def _read(self) -> None:
         assert self._shell.stdout is not None
         for line in self._shell.stdout:
@@ -130,15 +136,22 @@ class Terminal:
         for line in shown:
             self._wait_for(line, begin, PATIENCE_S)
 
+    def _wait_for_children(self) -> list[int]:
+        deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
+        while not (children := list_children(self.pid)):
+            assert time.monotonic() < deadline, f"nothing runs that Ctrl-C could end:\n{self.read()}"
+            pause.wait(_PAUSE_S)
+        return children
+
     def read(self) -> str:
         """Everything that it has shown."""
         with self._changed:
             return self._output
 
     def interrupt(self) -> None:
-        """Press Ctrl-C: every process of the terminal but the shell gets it."""
+        """Press Ctrl-C: every process of the terminal but the shell gets it, once the shell has started one."""
         self._marks += 1
-        for pid in list_children(self._shell.pid):
+        for pid in self._wait_for_children():
             os.kill(pid, signal.SIGINT)
         begin = self.type(f'echo "=== {self._marks}"')
         self._wait_for(f"=== {self._marks}", begin, PATIENCE_S)

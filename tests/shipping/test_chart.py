@@ -53,6 +53,29 @@ def test_every_value_has_a_type() -> None:
     compare(read_chart("values.yaml"), schema, "values")
 
 
+def test_every_file_for_connections_to_etcd_can_be_given() -> None:
+    template = (CHART / "templates" / "broker.yaml").read_text(encoding="utf-8")
+    given = {name for name in re.findall(r"--option=(etcd\w+)=/", template)}
+    assert given == {name for name in options_of(Role.BROKER) if re.fullmatch(r"etcd\w+File", name)}
+
+
+@pytest.mark.whole
+@needs("go")
+def test_members_show_etcd_their_certificate() -> None:
+    """Only where the values say that the secret has one: a member does not start without a file that it was told."""
+    folder = "/etc/eruca/etcd"
+    for settings, expected in (
+        (
+            VALUES["all"],
+            {f"etcd{n}File={folder}/{f}" for n, f in (("Ca", "ca.crt"), ("Cert", "tls.crt"), ("Key", "tls.key"))},
+        ),
+        ([*VALUES["all"], "etcd.clientCertificate=false"], {f"etcdCaFile={folder}/ca.crt"}),
+    ):
+        spec = find(load(render(*settings)), "StatefulSet", "broker")["spec"]["template"]["spec"]
+        arguments = spec["containers"][0]["args"]
+        assert {text.removeprefix("--option=") for text in arguments if folder in text} == expected
+
+
 @pytest.mark.whole
 @needs("go")
 @pytest.mark.parametrize("name", VALUES)

@@ -6,15 +6,21 @@ import asyncio
 import os
 import random
 import re
+import ssl
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 from eruca import Producer, PullConsumer
+from eruca._net.certificates import write_self_signed
 from tests.clients.stage import poll, wait_until
 from tests.figures import note_figures
 from tests.interop.javapeer import find_broker_port, find_ports
@@ -38,6 +44,60 @@ def test_what_the_build_copies_is_in_its_context() -> None:
     assert copied
     for word in copied:
         assert (REPOSITORY / word).exists() and word.partition("/")[0] in kept, word
+
+
+class Ready(BaseHTTPRequestHandler):
+    """Answers the path that the health check asks."""
+
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status if self.path == "/readyz" else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+class Starting(Ready):
+    status = 503
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_encrypted", "status"),
+    [(Ready, False, 0), (Ready, True, 0), (Starting, False, 1), (Starting, True, 1)],
+)
+def test_health_is_asked_with_and_without_tls(
+    answers: type[Ready], is_encrypted: bool, status: int, tmp_path: Path
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:
+        if is_encrypted:
+            certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+            write_self_signed(certificate, key, ["elsewhere"])
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert check_health(server.server_port) == status
+        finally:
+            server.shutdown()
+            thread.join()
+    assert check_health(server.server_port) == 1
+
+
+def check_health(port: int) -> int:
+    """Run the health check of the image; returns its exit status."""
+    command = [sys.executable, str(CONTAINERFILE.parent / "healthy.py")]
+    environment = {**os.environ, "ERUCA_METRICS_PORT": str(port)}
+    return subprocess.run(command, env=environment, timeout=PATIENCE_S, check=False).returncode
+
+
+def test_the_image_runs_that_check() -> None:
+    text = CONTAINERFILE.read_text(encoding="utf-8")
+    (target,) = re.findall(r"^COPY deploy/image/healthy\.py (\S+)$", text, re.MULTILINE)
+    assert f'CMD ["python3", "{target}"]' in text
 
 
 def test_how_pip_finds_packages_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import re
@@ -12,9 +13,10 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
 
-import click
 import pytest
+from click.testing import CliRunner
 
 from eruca._cli.main import main as eruca
 from eruca._cli.namesdoc import describe, list_modules
@@ -22,7 +24,7 @@ from tests.figures import note_figures
 from tests.paths import REPOSITORY
 from tests.patience import PATIENCE_S
 from tools.docstrings import fence_examples
-from tools.site import correct, list_commands
+from tools.site import correct, list_commands, make_context, write_commands
 
 SECONDS_MAX = 4 * PATIENCE_S
 
@@ -128,9 +130,30 @@ def test_an_example_ends_at_an_empty_line() -> None:
 @pytest.mark.whole
 def test_every_command_is_in_the_site(site: Path) -> None:
     text = (site / "commands.html").read_text(encoding="utf-8")
-    found = list(list_commands(eruca, click.Context(eruca, info_name="eruca")))
+    found = list(list_commands(eruca, make_context()))
     assert len(found) > 100
     assert [path for path, _command, _context in found if f'id="{"-".join(path)}"' not in text] == []
+
+
+def test_the_help_of_a_command_is_what_it_prints() -> None:
+    """But for the width of the terminal."""
+    page = " ".join(write_commands().split())
+    for words in (["topic", "show"], ["doctor"]):
+        printed = CliRunner().invoke(eruca, [*words, "--help"], prog_name="eruca").output
+        assert "-h, --help" in printed
+        assert f"```text {' '.join(printed.split())} ```" in page, words
+
+
+def test_defaults_of_the_reference_are_values_or_names() -> None:
+    kinds = [getattr(importlib.import_module(module), name) for module, names in list_public() for name in names]
+    unclear = {
+        f"{kind.__name__}.{field.name}"
+        for kind in kinds
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+        for field in dataclasses.fields(kind)
+        if getattr(field.default_factory, "__name__", "") == "<lambda>"
+    }
+    assert unclear == set()
 
 
 @pytest.mark.whole
@@ -171,3 +194,27 @@ def test_every_drawing_is_used() -> None:
     written = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
     pages = " ".join(path.read_text(encoding="utf-8") for path in written)
     assert [path.name for path in list_svgs() if path.name not in pages] == []
+
+
+# How wide a letter is at most, as a share of its size: in the widest of the fonts that browsers may take.
+WIDE = 0.6
+
+
+def test_texts_of_a_drawing_fit_into_their_boxes() -> None:
+    root = ElementTree.parse(REPOSITORY / "docs" / "images" / "overview.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    boxes = [
+        [float(box.attrib[key]) for key in ("x", "y", "width", "height")]
+        for box in root.iter(f"{space}rect")
+        if "x" in box.attrib
+    ]
+    count = 0
+    for text in root.iter(f"{space}text"):
+        if text.attrib["text-anchor"] != "middle" or not text.text:
+            continue
+        x, y = float(text.attrib["x"]), float(text.attrib["y"])
+        around = [box[2] for box in boxes if box[0] < x < box[0] + box[2] and box[1] < y < box[1] + box[3]]
+        if around:
+            count += 1
+            assert len(text.text) * float(text.attrib["font-size"]) * WIDE < min(around), text.text
+    assert count > 10

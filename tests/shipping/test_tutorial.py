@@ -13,7 +13,7 @@ from tests.figures import note_figures
 from tests.needs import needs
 from tests.paths import REPOSITORY
 from tests.shipping.browsed import read_sentences
-from tests.shipping.following import follow, read_steps
+from tests.shipping.following import Terminal, follow, list_children, read_steps
 from tests.shipping.installing import keep_environment, list_tools
 
 PAGE = REPOSITORY / "docs" / "tutorial.md"
@@ -78,6 +78,18 @@ def test_terminals_are_followed(tmp_path: Path) -> None:
     )
     (tmp_path / "empty").mkdir()
     assert len(list(follow(page, tmp_path / "empty", {"PATH": "/usr/bin:/bin"}))) == len(read_steps(page)) == 4
+
+
+def test_ctrl_c_waits_until_the_command_has_begun(tmp_path: Path) -> None:
+    """The shell has just been started, and has not read the line yet."""
+    terminal = Terminal(tmp_path, {"PATH": "/usr/bin:/bin"})
+    try:
+        terminal.type("tail -f /dev/null")
+        assert list_children(terminal.pid) == []
+        terminal.interrupt()
+        assert list_children(terminal.pid) == []
+    finally:
+        terminal.close()
 
 
 def test_lists_for_a_browser_are_read() -> None:

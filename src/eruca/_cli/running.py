@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from eruca._cli.saying import say
+from eruca._net.listening import ForeignAddress
 from eruca.errors import ConnectFailed
 
 log = logging.getLogger(__name__)
@@ -137,9 +138,10 @@ async def _start(service: Service) -> None:
     try:
         await service.server.start()
     except ConnectFailed as error:
+        hint = error.hint if isinstance(error, ForeignAddress) else service.port_hint
         if not service.is_optional:
-            raise ConnectFailed(error.args[0], hint=service.port_hint) from error
-        say(f"{error.args[0]}; {service.port_hint}")
+            raise ConnectFailed(error.args[0], hint=hint) from error
+        say(f"{error.args[0]}; {hint}")
     finally:
         if service.after_start is not None:
             service.after_start()

@@ -31,6 +31,19 @@ def _find_own_ip() -> str:
             return "127.0.0.1"
 
 
+# Named, because the reference shows the names as defaults.
+def _read_address_server() -> str:
+    return os.environ.get("ERUCA_ADDRESS_SERVER", "")
+
+
+def _read_access_key() -> str:
+    return os.environ.get("ERUCA_ACCESS_KEY", "")
+
+
+def _read_secret_key() -> str:
+    return os.environ.get("ERUCA_SECRET_KEY", "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
     """Settings of a session. Clients with equal settings in one process share one session and its connections.
@@ -42,10 +55,10 @@ class ClientOptions:
     # Addresses of name servers, `host:port` separated by `;`. If empty: NAMESRV_ADDR, then the address server.
     nameservers: str = ""
     # An http(s) URL that returns the list of name servers; it is fetched again every two minutes.
-    address_server: str = field(default_factory=lambda: os.environ.get("ERUCA_ADDRESS_SERVER", ""))
+    address_server: str = field(default_factory=_read_address_server)
     # Used to sign every request. The secret never appears in a repr or a log.
-    access_key: str = field(default_factory=lambda: os.environ.get("ERUCA_ACCESS_KEY", ""))
-    secret_key: str = field(default_factory=lambda: os.environ.get("ERUCA_SECRET_KEY", ""), repr=False)
+    access_key: str = field(default_factory=_read_access_key)
+    secret_key: str = field(default_factory=_read_secret_key, repr=False)
     security_token: str = field(default="", repr=False)
     # True: TLS with the CAs of the system. A `Tls` names the files to use, and a context is used as it is. None and
     # False: no TLS. The default is read from ERUCA_TLS, ERUCA_TLS_CA, ERUCA_TLS_CERT and ERUCA_TLS_KEY.

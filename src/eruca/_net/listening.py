@@ -58,6 +58,10 @@ class _Visitor:
         self.task: asyncio.Task[Any] | None = None
 
 
+class ForeignAddress(ConnectFailed):
+    """The address to listen on is not one of this machine, so another port would not help."""
+
+
 class Listener:
     """Accepts the connections of one port and gives each of them a protocol."""
 
@@ -107,10 +111,14 @@ class Listener:
                 self._sockets.append(_listen(family, kind, protocol, address))
         except OSError as error:
             self._close_sockets()
-            raise ConnectFailed(
-                f"cannot listen on {host}:{port}: {error.strerror or error}",
-                hint="another process uses the port; choose another one",
-            ) from error
+            said = f"cannot listen on {host}:{port}: {error.strerror or error}"
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                raise ForeignAddress(
+                    said,
+                    hint="this machine has no such address: set bindAddress (--host) to one that it has; without it a"
+                    " broker listens on brokerIP1",
+                ) from error
+            raise ConnectFailed(said, hint="another process uses the port; choose another one") from error
         for sock in self._sockets:
             loop.add_reader(sock, self._accept, sock)
         if self._tls is not None:

@@ -170,6 +170,14 @@ def test_a_taken_port_is_named_with_the_way_out(tmp_path: Path) -> None:
     assert not (tmp_path / "eruca-data" / "store" / "abort").exists()
 
 
+def test_an_address_of_clients_that_is_not_of_this_machine_is_not_a_taken_port(tmp_path: Path) -> None:
+    """Where brokerIP1 is a name that others have: what to listen on has to be said."""
+    finished = run_eruca("up", "--insecure", "--option", "brokerIP1=192.0.2.1", cwd=tmp_path)
+    assert finished.returncode == 1
+    assert "cannot listen on 192.0.2.1:9876" in finished.stderr
+    assert "set bindAddress (--host)" in finished.stderr and "another" not in finished.stderr
+
+
 def test_one_directory_is_for_one_process(tmp_path: Path) -> None:
     with Up(tmp_path):
         finished = run_eruca("up", *choose_ports(), cwd=tmp_path)

@@ -18,6 +18,7 @@ from eruca._net.caller import Caller
 from eruca._net.handlers import ignore_unknown, refuse_unknown
 from eruca._net.limitoptions import LimitOptions
 from eruca._net.link import Answer, Handler, Link
+from eruca._net.listening import ForeignAddress
 from eruca._net.server import Server, ServerSettings
 from eruca._observe.metrics import SERVER
 from eruca._wire.codes import ResponseCode
@@ -71,6 +72,13 @@ async def test_port_that_is_taken_is_named() -> None:
         with pytest.raises(ConnectFailed, match=f"cannot listen on 127.0.0.1:{server.port}.*another process"):
             await other.start()
         await other.stop()
+
+
+async def test_an_address_of_another_machine_is_not_a_port_that_is_taken() -> None:
+    server = Server(HANDLERS, refuse_unknown, ServerSettings(host="192.0.2.1", port=0))
+    with pytest.raises(ForeignAddress, match=r"cannot listen on 192\.0\.2\.1:0.*set bindAddress"):
+        await server.start()
+    await server.stop()
 
 
 async def test_stop_closes_the_port_and_every_connection() -> None:

@@ -15,7 +15,10 @@ from eruca._console.pages.visit import Visit
 
 def write_sentence(visit: Visit, sentence: Sentence) -> Markup:
     """Return a sentence as HTML."""
-    text = Markup(escape(visit.text(f"diagnosis.{sentence.key}")))
+    key = f"diagnosis.{sentence.key}"
+    if not visit.texts.has(key):
+        key += ".one" if sentence.values["count"] == 1 else ".other"
+    text = Markup(escape(visit.text(key)))
     return text.format(**{name: _write(visit, value) for name, value in sentence.values.items()})
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from eruca._console.pages.texts import LANGUAGES, Texts, choose_language, load_texts
+from eruca._console.groups.diagnosis import Sentence
+from eruca._console.groups.writing import write_sentence
+from eruca._console.pages.texts import LANGUAGES, Texts, choose_language, load_texts, texts_of
+from eruca._console.pages.visit import Visit
 
 ROOM = Path(__file__).parents[4] / "src" / "eruca" / "_console"
 _NAMES = re.compile(r"\{(\w+)\}")
@@ -57,3 +62,16 @@ def test_a_text_may_depend_on_a_number() -> None:
     assert texts("app.problems.more", count=4) == "and 4 more problems"
     with pytest.raises(KeyError, match="no text"):
         texts("app.no_such_key")
+
+
+def test_a_diagnosis_counts_one_and_several() -> None:
+    texts = texts_of("en")
+    visit = cast(Visit, SimpleNamespace(texts=texts, text=texts))
+    said = {
+        key: [str(write_sentence(visit, Sentence(key=key, values={"count": count})).striptags()) for count in (1, 2)]
+        for key in ("dead_letters", "retries", "tries", "well")
+    }
+    assert said["dead_letters"] == ["The group has 1 dead letter.", "The group has 2 dead letters."]
+    assert said["retries"][0] == "1 message waits to be tried again."
+    assert "1 time " in said["tries"][0] and "2 times " in said["tries"][1]
+    assert said["well"][0] == said["well"][1]
