@@ -147,7 +147,7 @@ def _write_tables(base: Base, rng: random.Random) -> None:
         slot, entries = rng.randrange(5), [rng.getrandbits(40) for _ in range(3 * rng.randint(1, 4))]
         timer.append(slot, array("q", entries))
         base.timer.setdefault(slot, []).extend(entries)
-    timer.save(TimerCheckpoint(read_offset=30, log_end=timer.end, through_ms=7), {})
+    timer.save(TimerCheckpoint(read_offset=30, log_end=timer.end, through_ms=7))
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------

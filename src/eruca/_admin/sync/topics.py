@@ -46,6 +46,14 @@ class Topics(PlainPart[AsyncTopics]):
         """Return the ends of the queues of many topics; a topic that no broker has, has none."""
         return self._run(self._twin.ends(topics, limit=limit))
 
+    def unreachable(self, *, limit: int = LIMIT) -> Listed[QueueEnds]:
+        """Return the queues with unread messages that consumers cannot get: their numbers are beyond the read queues.
+
+        They are those that producers write to, and those that any group has an offset in; they begin at the first
+        message that one of these groups has not consumed.
+        """
+        return self._run(self._twin.unreachable(limit=limit))
+
     def groups(self, topic: str, *, limit: int = LIMIT) -> Listed[str]:
         """Return the groups that are subscribed to a topic now or have offsets in it."""
         return self._run(self._twin.groups(topic, limit=limit))
@@ -57,14 +65,6 @@ class Topics(PlainPart[AsyncTopics]):
     def traffic(self, topic: str) -> TopicTraffic:
         """Return the rates at which a topic is written and read."""
         return self._run(self._twin.traffic(topic))
-
-    def unreachable(self, *, limit: int = LIMIT) -> Listed[QueueEnds]:
-        """Return the queues with unread messages that consumers cannot get: their numbers are beyond the read queues.
-
-        They are those that producers write to, and those that any group has an offset in; they begin at the first
-        message that one of these groups has not consumed.
-        """
-        return self._run(self._twin.unreachable(limit=limit))
 
     def unused(self, *, limit: int = LIMIT) -> Listed[TopicName]:
         """Return normal topics that have no message and that no group is subscribed to or has offsets in."""
