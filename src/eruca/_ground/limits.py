@@ -249,6 +249,8 @@ HOLD_BYTES = 1024
 # Memory for the heartbeats of all clients: group members and their subscriptions, at about 2 KiB a member.
 # Above it, a connection of who has most is closed.
 HEARTBEATS_BYTES_MAX = 128 * 1024 * 1024
+# How long a server that closes connections waits for peers to read their last responses.
+GOODBYE_SECONDS = 1.0
 # Idle connections are closed after this long without a byte in either direction (serverChannelMaxIdleTimeSeconds).
 IDLE_SECONDS_MAX = 120
 
@@ -353,6 +355,8 @@ HTTP2_WINDOW = 4 * 1024 * 1024
 # is below that; one that does nothing else takes a few milliseconds of each second.
 HTTP2_IDLE_FRAMES_MAX = 16_384
 HTTP2_IDLE_FRAMES_PER_SECOND = 1000
+# How long calls may still take when a server stops, before they are ended.
+GRPC_DRAIN_SECONDS = 3.0
 # How long a silent connection with open calls may take to answer a ping.
 HTTP2_PING_SECONDS_MAX = 20.0
 # Bytes of data written to one connection before others get their turn, and to one call before the next one.

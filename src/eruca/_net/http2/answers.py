@@ -64,7 +64,7 @@ def escape_message(text: str) -> str:
     return "".join([chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in data])
 
 
-def encode_trailers_only(status: GrpcStatus, text: str) -> bytes:
+def encode_refusal(status: GrpcStatus, text: str) -> bytes:
     """Encode the headers of a response that has no messages."""
     return HEADERS + encode_trailers(status, text)
 

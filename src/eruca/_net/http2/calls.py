@@ -59,7 +59,7 @@ class Kind(enum.Enum):
 
 
 class Connection(Protocol):
-    """The connection of a call, shared by all calls on it. `Admission` and `Account` count it as they count a `Link`."""
+    """The connection of a call, shared by all calls on it. Guards (`net.peers.Peer`) count it as any other."""
 
     peer: str
     local: str

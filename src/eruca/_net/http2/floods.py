@@ -11,7 +11,8 @@ from typing import Final
 from eruca._ground.limits import HTTP2_IDLE_FRAMES_MAX, HTTP2_IDLE_FRAMES_PER_SECOND
 from eruca._net.http2.frames import ErrorCode, Http2Error
 
-#: What a frame costs that makes us answer with one, and one that ends a call: what was done for it is lost.
+#: What a frame costs, one that makes us answer with one, and one that ends a call: what was done for it is lost.
+PLAIN: Final = 1
 ANSWERED: Final = 4
 RESET: Final = 8
 # What a message of a call allows.

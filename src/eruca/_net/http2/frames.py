@@ -127,9 +127,9 @@ def strip_padding(flags: int, payload: bytes, stream: int, *, has_priority: bool
 def check_priority(payload: bytes, stream: int) -> None:
     """Check a priority, which has no other effect."""
     if len(payload) != 5:
-        raise StreamError(stream, ErrorCode.FRAME_SIZE_ERROR)
+        raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "PRIORITY does not have 5 bytes")
     if WORD.unpack_from(payload)[0] & NUMBER_MAX == stream:
-        raise StreamError(stream, ErrorCode.PROTOCOL_ERROR)
+        raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"stream {stream} depends on itself")
 
 
 def read_settings(payload: bytes) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """Messages of gRPC in the data of a stream.
 
-     0            1      5
-    | compressed | size | `size` bytes
+ 0            1      5
+| compressed | size | `size` bytes
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ class MessageReader:
     def announced_bytes(self) -> int:
         """How large the unfinished message will be, as far as that is known."""
         return self._needed
+
+    def clear(self) -> None:
+        """Forget an unfinished message."""
+        if self._buffer:
+            self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
         """Add data; return the messages that are complete now. Raises GrpcError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from eruca._net.http2.answers import encode_http_refusal, encode_trailers_only
+from eruca._net.http2.answers import encode_http_refusal, encode_refusal
 from eruca._net.http2.calls import GrpcStatus
 from eruca._net.http2.kernel.hpack import TOO_LARGE
 
@@ -33,7 +33,7 @@ class Head:
         """Raises Malformed and Refused."""
         if problem:
             if problem == TOO_LARGE:
-                raise Refused(encode_trailers_only(GrpcStatus.RESOURCE_EXHAUSTED, TOO_LARGE))
+                raise Refused(encode_refusal(GrpcStatus.RESOURCE_EXHAUSTED, TOO_LARGE))
             raise Malformed(problem)
         method = fields.pop(":method", "")
         path = fields.pop(":path", "")
@@ -67,7 +67,7 @@ def read_timeout(text: str) -> float:
     seconds, digits = _UNIT_SECONDS.get(text[-1:]), text[:-1]
     if seconds is None or not (digits.isascii() and digits.isdigit()) or len(digits) > _TIMEOUT_DIGITS_MAX:
         text = f"grpc-timeout {text:.20} is not a time"
-        raise Refused(encode_trailers_only(GrpcStatus.INTERNAL, text))
+        raise Refused(encode_refusal(GrpcStatus.INTERNAL, text))
     return int(digits) * seconds
 
 

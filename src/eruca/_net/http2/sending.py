@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from eruca._ground.limits import HTTP2_QUANTUM_BYTES, HTTP2_TURN_BYTES
@@ -72,8 +73,10 @@ class Outgoing:
 class Sending:
     """The sending side of a connection."""
 
-    def __init__(self, outbox: Outbox, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, outbox: Outbox, loop: asyncio.AbstractEventLoop, on_data: Callable[[], None]) -> None:
+        """`on_data` is called for data that is sent."""
         self._outbox = outbox
+        self._on_data = on_data
         self._turns = find_turns(loop)
         #: What the peer lets us send on all streams together, and on a new one.
         self.window = WINDOW_DEFAULT
@@ -93,7 +96,7 @@ class Sending:
     # -- streams -----------------------------------------------------------------------------------------------------
 
     def answer(self, stream: Sender, message: bytes) -> bool:
-        """Send a whole response at once: headers, one message, trailers. Returns False if it has to be sent in parts."""
+        """Send a whole response at once: headers, one message, trailers; return False if it needs several steps."""
         outgoing = stream.outgoing
         size = len(message) + PREFIX.size
         if (
@@ -139,6 +142,7 @@ class Sending:
             self.window -= size
             outgoing.window -= size
             outgoing.sent += size
+            self._on_data()
             self.put(b"".join((HEAD.pack(size << 8, 0, outgoing.number), prefix, message)))
             return
         outgoing.pieces.append(memoryview(prefix + message if len(message) <= _SHORT_BYTES_MAX else prefix))
@@ -228,6 +232,7 @@ class Sending:
             if size <= 0:
                 break
             self._outbox.send(b"".join((HEAD.pack(size << 8, 0, outgoing.number), *_take(outgoing.pieces, size))))
+            self._on_data()
             self.window -= size
             outgoing.window -= size
             outgoing.bytes -= size

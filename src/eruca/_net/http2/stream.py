@@ -15,8 +15,8 @@ from eruca._ground.limits import (
     HTTP2_STREAM_WINDOW,
     HTTP2_UNSENT_BYTES_PAUSE,
 )
-from eruca._net.http2.answers import encode_trailers, encode_trailers_only
-from eruca._net.http2.calls import Call, Connection, GrpcError, GrpcStatus, Kind, Method
+from eruca._net.http2.answers import encode_refusal, encode_trailers
+from eruca._net.http2.calls import Connection, GrpcError, GrpcStatus, Kind, Method
 from eruca._net.http2.frames import ErrorCode, StreamError
 from eruca._net.http2.messages import Inflating, Message, MessageReader
 from eruca._net.http2.requests import ENCODINGS, Head
@@ -30,9 +30,10 @@ STREAM_BYTES: Final = 4096
 _WINDOW_HALF: Final = HTTP2_STREAM_WINDOW // 2
 
 
-class Owner(Connection, Protocol):
-    """The connection, as its streams need it."""
+class Owner(Protocol):
+    """The session of a connection, as its streams need it."""
 
+    link: Connection
     sending: Sending
     message_bytes_max: int
     over_tls: bool
@@ -42,9 +43,6 @@ class Owner(Connection, Protocol):
 
     def reset(self, number: int, code: ErrorCode) -> None:
         """End a stream."""
-
-    def finish_headers(self, number: int, headers: bytes, *, is_complete: bool) -> None:
-        """Send the headers of a response without messages."""
 
     def widen(self, number: int, size: int) -> None:
         """Let the peer send more on a stream."""
@@ -56,7 +54,7 @@ class Owner(Connection, Protocol):
         """Requests that wait for their handlers hold this many more bytes, or less."""
 
 
-class Stream(Call):
+class Stream:
     """A call of a client."""
 
     __slots__ = (
@@ -99,9 +97,9 @@ class Stream(Call):
         self.path = head.path
         self.metadata = head.metadata
         self.authority = head.authority
-        self.peer = owner.peer
+        self.peer = owner.link.peer
         self.over_tls = owner.over_tls
-        self.connection: Connection = owner
+        self.connection = owner.link
         self.deadline = None if head.seconds == inf else loop.time() + head.seconds
         self.outgoing = Outgoing(number, owner.sending.stream_window)
         self._reader = MessageReader(head.encoding, owner.message_bytes_max)
@@ -125,6 +123,11 @@ class Stream(Call):
         # What a scan saw, and since when scans have seen it.
         self.progress = (-1, -1)
         self.progress_at = 0.0
+
+    @property
+    def kind(self) -> Kind:
+        """How many messages go in each direction."""
+        return self._method.kind
 
     @property
     def is_open(self) -> bool:
@@ -360,16 +363,9 @@ class Stream(Call):
         if self._is_finished:
             return
         self._is_finished = True
-        if self.outgoing.has_headers:
-            self._owner.sending.end(self, encode_trailers(status, text))
-        else:
-            self._owner.finish_headers(
-                self.number, encode_trailers_only(status, text), is_complete=self._is_complete
-            )
-            self.outgoing.trailers = b""
-            self._is_complete = True
+        has_headers = self.outgoing.has_headers
+        self._owner.sending.end(self, (encode_trailers if has_headers else encode_refusal)(status, text))
         self._let_go()
-        self._close_if_done()
 
     def _close_if_done(self) -> None:
         outgoing = self.outgoing
@@ -385,8 +381,7 @@ class Stream(Call):
 
     def on_ended(self) -> None:
         """Everything was sent, trailers included."""
-        if self._is_finished:
-            self._close_if_done()
+        self._close_if_done()
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -412,7 +407,7 @@ class Stream(Call):
         if self._inbox:
             self._hold_inbox(-self._inbox_bytes)
             self._inbox.clear()
-        self._reader = MessageReader("identity", 0)
+        self._reader.clear()
         if self._answer is not None:
             self._answer.cancel()
         if self._wakers:
