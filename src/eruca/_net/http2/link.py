@@ -193,11 +193,14 @@ class Http2Link(asyncio.Protocol):
 
     def _wait_no_more(self, reason: int) -> None:
         self._waits &= ~reason
-        if self._waits or self._is_queued or self._transport is None or self._transport.is_closing():
-            return
-        if self._received:
+        if self._received and not (self._waits or self._is_queued):
             self._pause_for_turn()
         else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read again, if nothing prevents it."""
+        if not (self._waits or self._is_queued or self._transport is None or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def pause_for(self, seconds: float) -> None:
@@ -219,8 +222,7 @@ class Http2Link(asyncio.Protocol):
         if self._waits or self._transport is None or self._transport.is_closing():
             return
         self._handle_received(perf_counter() + SLICE_SECONDS)
-        if not self._waits and not self._is_queued and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._read_on()
 
     def _handle_received(self, slice_end: float) -> None:
         """Handle what was received, until the slice of this turn is over."""

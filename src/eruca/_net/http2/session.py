@@ -287,6 +287,8 @@ class Session:
             raise Http2Error(ErrorCode.COMPRESSION_ERROR, f"headers cannot be decoded: {error}") from None
         stream = self.streams.get(number)
         if stream is not None:
+            if stream.is_complete:
+                raise StreamError(number, ErrorCode.STREAM_CLOSED)
             if not flags & END_STREAM or problem or any(name[0] == ":" for name in fields):
                 raise StreamError(number, ErrorCode.PROTOCOL_ERROR)
             stream.on_end()

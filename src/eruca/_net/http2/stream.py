@@ -61,7 +61,6 @@ class Stream:
         "_answer",
         "_inbox",
         "_inbox_bytes",
-        "_is_complete",
         "_is_finished",
         "_left",
         "_listeners",
@@ -77,6 +76,7 @@ class Stream:
         "authority",
         "connection",
         "deadline",
+        "is_complete",
         "is_over",
         "metadata",
         "number",
@@ -108,7 +108,7 @@ class Stream:
         self._left = head.content_length
         self._received = 0
         # The client sends no more. We send no more, apart from what waits. Both, or it was reset.
-        self._is_complete = False
+        self.is_complete = False
         self._is_finished = False
         self.is_over = False
         # Messages that wait for their handler, and their size, or that of the request at work.
@@ -159,7 +159,7 @@ class Stream:
 
     def on_data(self, data: bytes, size: int, *, is_end: bool) -> None:
         """Take data; `size` is what it takes of the window. Raises StreamError."""
-        if self._is_complete:
+        if self.is_complete:
             raise StreamError(self.number, ErrorCode.STREAM_CLOSED)
         self._window -= size
         if self._window < 0:
@@ -167,7 +167,7 @@ class Stream:
         self._received += len(data)
         if self._left >= 0 and (self._received > self._left or (is_end and self._received != self._left)):
             raise StreamError(self.number, ErrorCode.PROTOCOL_ERROR)
-        self._is_complete = is_end
+        self.is_complete = is_end
         if self._is_finished:
             # Whatever the client still sends is ignored; it was told to stop.
             if is_end:
@@ -306,12 +306,12 @@ class Stream:
     async def receive(self) -> bytes | None:
         """Return the next message; None when the client sends no more."""
         while not self._inbox:
-            if self._is_complete or self._is_finished:
+            if self.is_complete or self._is_finished:
                 return None
             await self._wait()
         message, is_compressed = self._inbox.popleft()
         self._hold_inbox(-len(message))
-        if self._window < _WINDOW_HALF and not self._is_complete and not self._is_finished:
+        if self._window < _WINDOW_HALF and not self.is_complete and not self._is_finished:
             self._widen()
         if not is_compressed:
             return message
@@ -351,7 +351,7 @@ class Stream:
 
     def _finish_with(self, message: bytes) -> None:
         """End the call with a message and OK."""
-        if self._is_complete and self._owner.sending.answer(self, message):
+        if self.is_complete and self._owner.sending.answer(self, message):
             self._is_finished = True
             self._close()
             return
@@ -370,7 +370,7 @@ class Stream:
     def _close_if_done(self) -> None:
         outgoing = self.outgoing
         if outgoing.trailers is not None and not outgoing.bytes and not self.is_over:
-            if not self._is_complete:
+            if not self.is_complete:
                 self._owner.reset(self.number, ErrorCode.NO_ERROR)
             self._close()
 
@@ -387,7 +387,7 @@ class Stream:
 
     def drop(self) -> None:
         """The client has reset the call, or the connection is gone: nothing more is sent."""
-        self._is_finished = self._is_complete = True
+        self._is_finished = self.is_complete = True
         self._owner.sending.forget(self)
         self._close()
 
@@ -429,7 +429,7 @@ class Stream:
         A long message may take longer than a short one.
         """
         outgoing, reader = self.outgoing, self._reader
-        receives = not self._is_complete and not self._is_finished
+        receives = not self.is_complete and not self._is_finished
         if self._method.kind is Kind.BIDI:
             receives = receives and reader.buffered_bytes > 0
         progress = (outgoing.sent if outgoing.bytes else -1, reader.announced_bytes if receives else -1)

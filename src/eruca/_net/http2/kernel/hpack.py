@@ -12,7 +12,7 @@ table, then the dynamic table follows, the newest field first. A text is its siz
 of the size set, its Huffman code.
 """
 
-# mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return"
+# mypy: disable-error-code="untyped-decorator, attr-defined, name-defined, valid-type, no-any-return, type-arg"
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
