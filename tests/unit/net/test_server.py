@@ -91,7 +91,7 @@ async def test_stop_closes_the_port_and_every_connection() -> None:
 
 
 async def test_stop_does_not_wait_for_a_peer_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_GOODBYE_SECONDS", 0.01)
+    monkeypatch.setattr(server_module, "GOODBYE_SECONDS", 0.01)
     server = Server(HANDLERS, refuse_unknown, ServerSettings())
     await server.start()
     async with open_peer(server.port) as peer:

@@ -179,7 +179,7 @@ class Stream:
                 self._take(message)
             if is_end:
                 self._complete()
-            elif self._window < _WINDOW_HALF:
+            else:
                 self._widen()
         except GrpcError as error:
             self.finish(error.status, error.text)
@@ -203,9 +203,11 @@ class Stream:
             self._owner.on_pending(size)
 
     def _widen(self) -> None:
-        """Let the peer send more, unless the handler has to take messages first."""
-        if self._inbox_bytes < _WINDOW_HALF or self._method.kind is not Kind.BIDI:
-            size = HTTP2_STREAM_WINDOW - self._window
+        """Let the peer send more, apart from what the handler has to take first. A message may exceed the window."""
+        size = HTTP2_STREAM_WINDOW - self._window
+        if self._method.kind is Kind.BIDI:
+            size -= self._inbox_bytes
+        if size >= _WINDOW_HALF:
             self._window += size
             self._owner.widen(self.number, size)
 
@@ -311,7 +313,7 @@ class Stream:
             await self._wait()
         message, is_compressed = self._inbox.popleft()
         self._hold_inbox(-len(message))
-        if self._window < _WINDOW_HALF and not self.is_complete and not self._is_finished:
+        if not self.is_complete and not self._is_finished:
             self._widen()
         if not is_compressed:
             return message
