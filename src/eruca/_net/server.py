@@ -67,7 +67,8 @@ class Server:
         self.handle_unknown: Handler = self._meet_unknown if settings.has_accounts else handle_unknown
         self.settings = settings
         self.unsent_bytes_max = settings.limits().unread_bytes_max
-        self._admission = settings.admission or Admission(settings.limits, time.monotonic)
+        shared = settings.admission  # false while it has no connections
+        self._admission = Admission(settings.limits, time.monotonic) if shared is None else shared
         self.links: set[Link] = set()
         self._on_close = on_close
         self._reporter = Reporter(log)

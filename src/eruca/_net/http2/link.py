@@ -298,7 +298,8 @@ class Http2Link(asyncio.Protocol):
     def measure_stalled(self, now: float) -> float:
         """Return for how many seconds the peer left something unfinished or unread, as far as scans have seen it."""
         unfinished = self._frames_seen, len(self._received)
-        if not self._received or self._waits or self._is_queued or unfinished != self._unfinished:
+        has_part = self._received or self.session.is_within_headers
+        if not has_part or self._waits or self._is_queued or unfinished != self._unfinished:
             self._unfinished, self._unfinished_since = unfinished, now
         stalled = now - self._unfinished_since
         for stream in self.session.streams.values():

@@ -79,7 +79,8 @@ class GrpcPort:
         self.message_bytes_max = settings.grpc.message_bytes_max
         self.streams_max = settings.grpc.streams_max
         self.links: set[Http2Link] = set()
-        self._admission = settings.admission or Admission(settings.limits, time.monotonic)
+        shared = settings.admission  # false while it has no connections
+        self._admission = Admission(settings.limits, time.monotonic) if shared is None else shared
         self._on_close = on_close
         self._reporter = Reporter(log)
         self._listener: Listener | None = None

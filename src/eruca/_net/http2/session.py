@@ -104,6 +104,11 @@ class Session:
         }
 
     @property
+    def is_within_headers(self) -> bool:
+        """Whether the headers of a request are not complete."""
+        return self._block_of != 0
+
+    @property
     def unfinished_bytes(self) -> int:
         """Bytes of unfinished messages and headers."""
         return self._block_bytes + sum([stream.unfinished_bytes for stream in self.streams.values()])

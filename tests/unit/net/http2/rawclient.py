@@ -182,11 +182,9 @@ class Client:
         return b"".join(frame.payload for frame in self.find(FrameType.DATA) if frame.stream == stream)
 
     def read(self, stream: int) -> Answer:
-        """What a call got so far; its messages must be whole."""
+        """What a call got so far: whole messages."""
         rest, messages = self.read_data(stream), []
-        while rest:
-            _, size = PREFIX.unpack_from(rest)
-            assert len(rest) >= 5 + size
+        while len(rest) >= 5 and len(rest) >= 5 + (size := PREFIX.unpack_from(rest)[1]):
             messages.append(rest[5 : 5 + size])
             rest = rest[5 + size :]
         fields = self._fields.get(stream, {})
