@@ -307,7 +307,7 @@ class Http2Link(asyncio.Protocol):
         return stalled
 
     def check_alive(self, now: float, silent_s: float) -> bool:
-        """Ping a peer with open calls that was silent for so long; return False if it does not answer."""
+        """Ping a peer with open calls that was silent for this time; return False if it does not answer."""
         if self.last_heard < now - silent_s and self._pinged_at == inf and not self._waits:
             self._pinged_at = now
             self._outbox.send(_PING)

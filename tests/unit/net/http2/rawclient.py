@@ -116,7 +116,7 @@ def data(stream: int, payload: bytes = b"", *, end: bool = False, flags: int = 0
 
 def call(stream: int, body: bytes = b"x", **more: str) -> bytes:
     """A request with one message."""
-    return headers(stream, **more) + data(stream, message(body), end=True)
+    return headers(stream, None, end=False, **more) + data(stream, message(body), end=True)
 
 
 def reset(stream: int, code: int = ErrorCode.CANCEL) -> bytes:

@@ -129,9 +129,9 @@ async def test_nothing_is_sent_while_the_transport_is_full() -> None:
     wire = Wire()
     wire.feed(settings(initial_window_size=1 << 30), widen(0, 1 << 30))
     wire.link.pause_writing()
-    assert not wire.transport.reads
+    assert [wire.transport.reads] == [False]
     wire.link.resume_writing()
-    assert wire.transport.reads
+    assert [wire.transport.reads] == [True]
     await wire.settle()
     wire.frames.clear()
     wire.feed(call(1, path="/demo/later"))

@@ -91,9 +91,9 @@ async def test_a_connection_that_was_told_to_wait_continues() -> None:
     wire.link.pause_for(0.01)
     wire.link.data_received(call(1) + call(3)[:10])
     assert count_answers(wire) == 0
-    assert not wire.transport.reads
+    assert [wire.transport.reads] == [False]
     await turn_until(lambda: count_answers(wire) == 1)
     await asyncio.sleep(0)
-    assert wire.transport.reads
+    assert [wire.transport.reads] == [True]
     wire.link.data_received(call(3)[10:])
     assert count_answers(wire) == 2

@@ -15,7 +15,7 @@ from eruca._net.budget import Budget
 from eruca._net.handlers import refuse_unknown
 from eruca._net.http2 import link as link_module
 from eruca._net.http2.calls import Call, GrpcError, GrpcStatus, Kind, Method
-from eruca._net.http2.frames import NUMBER_MAX, ErrorCode, FrameType
+from eruca._net.http2.frames import NUMBER_MAX, ErrorCode, FrameType, encode_frame
 from eruca._net.http2.options import GrpcOptions
 from eruca._net.http2.port import PROTOCOLS, GrpcPort, GrpcSettings
 from eruca._net.limitoptions import LimitOptions
@@ -31,7 +31,6 @@ from tests.unit.net.http2.rawclient import (
     Wire,
     call,
     data,
-    encode_frame,
     headers,
     message,
     open_client,
@@ -119,6 +118,7 @@ async def test_a_peer_that_does_not_read_does_not_keep_the_port(monkeypatch: pyt
         await turn_until(lambda: any(link.session.streams for link in port.links))
         await port.close()
         await turn_until(lambda: not port.links)
+        assert client.read(1).status is None
 
 
 # -- peers that are idle, dead or too slow ----------------------------------------------------------------------------
