@@ -72,7 +72,11 @@ class Service:
 @pytest.fixture(scope="module", autouse=True)
 def library() -> Iterator[None]:
     """The library ends its thread with its last channel, and waits for that: not in a loop."""
-    grpc.aio.init_grpc_aio()
+
+    async def start() -> None:
+        grpc.aio.init_grpc_aio()
+
+    asyncio.run(start())
     yield
     grpc.aio.shutdown_grpc_aio()
 

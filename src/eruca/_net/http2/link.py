@@ -93,6 +93,7 @@ class Http2Link(asyncio.Protocol):
             owner.methods,
             message_bytes_max=owner.message_bytes_max,
             streams_max=owner.streams_max,
+            on_queued=self._on_queued,
         )
         # What was received and not handled yet.
         self._received = b""
@@ -148,6 +149,7 @@ class Http2Link(asyncio.Protocol):
         """Drop all calls and notify the owner."""
         self.is_open = False
         self.session.drop_all()
+        self.session.release()
         self._outbox.let_go()
         self._outbox.clear()
         self._received = b""
@@ -183,6 +185,12 @@ class Http2Link(asyncio.Protocol):
         limit = self._owner.unsent_bytes_max
         self.complain(f"reads too slowly: {size} bytes are pending (serverMaxUnreadBytes={limit})")
         self.abort()
+
+    def _on_queued(self, queued: int, added: int) -> None:
+        """So many bytes of messages wait for windows; these were added."""
+        self._owner.on_held(self, added)
+        if queued > self._owner.unsent_bytes_max:
+            self.on_unread(queued)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -323,7 +331,7 @@ class Http2Link(asyncio.Protocol):
     @property
     def unsent_bytes(self) -> int:
         """Bytes of responses that the system has not accepted yet."""
-        return self._outbox.unsent_bytes + self.session.unsent_bytes
+        return self._outbox.unsent_bytes + self.session.sending.queued
 
     @property
     def held_bytes(self) -> int:
@@ -354,11 +362,12 @@ class Http2Link(asyncio.Protocol):
         session.say_goodbye(NUMBER_MAX, ErrorCode.NO_ERROR, reason)
         self._outbox.send(_PING)
         session.on_pong = self.close_door
+        self._loop.call_later(GOODBYE_SECONDS, self.close_door)
 
     def close_door(self) -> None:
         """Handle no more calls than have arrived."""
         session = self.session
-        if session.last_handled is None:
+        if session.last_handled is None and self.is_open:
             session.last_handled = session.numbers.last
             session.say_goodbye(session.last_handled, ErrorCode.NO_ERROR, "")
             session.on_over = self._on_over
@@ -385,7 +394,6 @@ class Http2Link(asyncio.Protocol):
         """Tell the client why there is no place for it, and close the connection."""
         self.session.say_goodbye(0, ErrorCode.ENHANCE_YOUR_CALM, reason)
         self.close()
-        self.abort_later()
 
     def close(self) -> None:
         """Write what is left and close the connection."""
@@ -395,10 +403,9 @@ class Http2Link(asyncio.Protocol):
             self._outbox.write_rest()
             self._transport.close()
             self.session.drop_all()
-
-    def abort_later(self) -> None:
-        """Close the connection, even if the peer does not read what is left."""
-        self._loop.call_later(GOODBYE_SECONDS, self.abort)
+            self._received = b""
+            # The peer may not read what is left.
+            self._loop.call_later(GOODBYE_SECONDS, self.abort)
 
     def abort(self) -> None:
         """Close the connection at once."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from eruca._net.http2.answers import PREFIX
 from eruca._net.http2.calls import GrpcError, GrpcStatus
+from eruca._net.meters import count_refused
 
 #: A message, and whether it is compressed.
 Message = tuple[bytes, bool]
@@ -83,7 +84,8 @@ class MessageReader:
 
 
 def refuse_large(size: int, bytes_max: int) -> GrpcError:
-    """Return the error for a message that is too large."""
+    """Count and return the error for a message that is too large."""
+    count_refused("grpcMaxInboundMessageSize")
     return GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"a message of {size} bytes exceeds the limit of {bytes_max}")
 
 

@@ -201,7 +201,6 @@ class GrpcPort:
                 link.abort()
             elif link.is_idle and link.last_active < now - idle_s:
                 link.leave("the connection is idle")
-                link.abort_later()
             elif not link.check_alive(now, idle_s):
                 self.report(link, "was closed: it does not answer a ping")
                 link.abort()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from eruca._net.http2.answers import encode_http_refusal, encode_refusal
+from eruca._net.http2.answers import ACCEPTED_ENCODINGS, encode_http_refusal, encode_refusal
 from eruca._net.http2.calls import GrpcStatus
 from eruca._net.http2.kernel.hpack import TOO_LARGE
 
@@ -50,6 +50,9 @@ class Head:
             raise Refused(encode_http_refusal(415, GrpcStatus.INTERNAL, text))
         self.content_length = _read_length(fields["content-length"]) if "content-length" in fields else -1
         self.encoding = fields.get("grpc-encoding", "identity")
+        if self.encoding not in ENCODINGS:
+            text = f"grpc-encoding {self.encoding:.40} is not supported"
+            raise Refused(encode_refusal(GrpcStatus.UNIMPLEMENTED, text) + ACCEPTED_ENCODINGS)
         #: How long the client waits.
         self.seconds = inf
         if "grpc-timeout" in fields:

@@ -73,14 +73,23 @@ class Outgoing:
 class Sending:
     """The sending side of a connection."""
 
-    def __init__(self, outbox: Outbox, loop: asyncio.AbstractEventLoop, on_data: Callable[[], None]) -> None:
-        """`on_data` is called for data that is sent."""
+    def __init__(
+        self,
+        outbox: Outbox,
+        loop: asyncio.AbstractEventLoop,
+        on_data: Callable[[], None],
+        on_queued: Callable[[int, int], None],
+    ) -> None:
+        """`on_data` is called for data that is sent, `on_queued` with what waits in all and what was added."""
         self._outbox = outbox
         self._on_data = on_data
+        self._on_queued = on_queued
         self._turns = find_turns(loop)
         #: What the peer lets us send on all streams together, and on a new one.
         self.window = WINDOW_DEFAULT
         self.stream_window = WINDOW_DEFAULT
+        #: Bytes of all messages that wait for windows.
+        self.queued = 0
         # Streams with data and a window, in turn.
         self._waiting: dict[Sender, None] = {}
         self._is_queued = False
@@ -149,7 +158,10 @@ class Sending:
         if len(message) > _SHORT_BYTES_MAX:
             outgoing.pieces.append(memoryview(message))
         outgoing.bytes += size
+        self.queued += size
         self._wait(stream)
+        if outgoing.bytes:
+            self._on_queued(self.queued, outgoing.bytes)
 
     def end(self, stream: Sender, trailers: bytes) -> None:
         """Send the trailers after everything that waits."""
@@ -167,7 +179,12 @@ class Sending:
     def forget(self, stream: Sender) -> None:
         """Send nothing more of a stream."""
         self._waiting.pop(stream, None)
+        self.queued -= stream.outgoing.bytes
         stream.outgoing.clear()
+
+    def release(self) -> None:
+        """Refer to the connection no more."""
+        self._on_queued = _ignore
 
     # -- windows -----------------------------------------------------------------------------------------------------
 
@@ -236,6 +253,7 @@ class Sending:
             self.window -= size
             outgoing.window -= size
             outgoing.bytes -= size
+            self.queued -= size
             sent += size
         outgoing.sent += sent
         if outgoing.bytes:
@@ -260,3 +278,7 @@ def _take(pieces: deque[memoryview], size: int) -> list[memoryview]:
             pieces[0] = piece[size:]
         size -= len(taken[-1])
     return taken
+
+
+def _ignore(queued: int, added: int) -> None:
+    """The connection is gone."""

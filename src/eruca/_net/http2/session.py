@@ -46,6 +46,7 @@ from eruca._net.http2.numbers import StreamNumbers
 from eruca._net.http2.requests import Head, Malformed, Refused
 from eruca._net.http2.sending import Sending
 from eruca._net.http2.stream import Stream
+from eruca._net.meters import count_refused
 from eruca._net.outbox import Outbox
 
 _DATA: Final = int(FrameType.DATA)
@@ -66,7 +67,9 @@ class Session:
         *,
         message_bytes_max: int,
         streams_max: int,
+        on_queued: Callable[[int, int], None],
     ) -> None:
+        """`on_queued` is called with the bytes of all messages that wait for windows, and those that were added."""
         self.link = link
         self.over_tls = False
         self.message_bytes_max = message_bytes_max
@@ -75,7 +78,7 @@ class Session:
         self._streams_max = streams_max
         self._headers = HeaderDecoder()
         self._floods = Floods(loop.time())
-        self.sending = Sending(outbox, loop, self._floods.grant)
+        self.sending = Sending(outbox, loop, self._floods.grant, on_queued)
         self.streams: dict[int, Stream] = {}
         self.numbers = StreamNumbers()
         self._has_settings = False
@@ -90,18 +93,6 @@ class Session:
         #: Called when the peer answers a ping of ours, and when a stream ends.
         self.on_pong: Callable[[], None] = _do_nothing
         self.on_over: Callable[[], None] = _do_nothing
-        self._handlers: Final[dict[int, Callable[[int, int, bytes], None]]] = {
-            _DATA: self._on_data,
-            _HEADERS: self._on_headers,
-            _CONTINUATION: self._on_continuation,
-            FrameType.PRIORITY: self._on_priority,
-            FrameType.RST_STREAM: self._on_reset,
-            FrameType.SETTINGS: self._on_settings,
-            FrameType.PUSH_PROMISE: self._on_push_promise,
-            FrameType.PING: self._on_ping,
-            FrameType.GOAWAY: self._on_goaway,
-            FrameType.WINDOW_UPDATE: self._on_window_update,
-        }
 
     @property
     def is_within_headers(self) -> bool:
@@ -117,11 +108,6 @@ class Session:
     def held_bytes(self) -> int:
         """Bytes of memory of all streams."""
         return self._block_bytes + sum([stream.held_bytes for stream in self.streams.values()])
-
-    @property
-    def unsent_bytes(self) -> int:
-        """Bytes of messages that wait for a window."""
-        return sum([stream.outgoing.bytes for stream in self.streams.values()])
 
     def greet(self) -> None:
         """Send our settings."""
@@ -142,12 +128,12 @@ class Session:
             self._has_settings = True
         if self._block_of and (kind != _CONTINUATION or number != self._block_of):
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "headers are interrupted by another frame")
-        handler = self._handlers.get(kind)
+        handler = _HANDLERS.get(kind)
         if handler is None:
             self._count(PLAIN, "frames of unknown types")
             return
         try:
-            handler(flags, number, payload)
+            handler(self, flags, number, payload)
         except StreamError as error:
             self._count(RESET, "frames for streams that are closed")
             stream = self.streams.get(error.stream)
@@ -303,7 +289,10 @@ class Session:
             return
         self.numbers.open(number)
         is_late = self.last_handled is not None and number > self.last_handled
-        if is_late or len(self.streams) >= self._streams_max:
+        if len(self.streams) >= self._streams_max:
+            count_refused("grpcMaxCallsPerConnection")
+            is_late = True
+        if is_late:
             raise StreamError(number, ErrorCode.REFUSED_STREAM)
         self._open(number, fields, problem, is_end=flags & END_STREAM != 0)
 
@@ -374,6 +363,25 @@ class Session:
         self._block.clear()
         self._block_bytes = 0
         self.on_pong = self.on_over = _do_nothing
+
+    def release(self) -> None:
+        """Refer to the connection no more: together they would wait for the garbage collector."""
+        del self.link
+        self.sending.release()
+
+
+_HANDLERS: Final[dict[int, Callable[[Session, int, int, bytes], None]]] = {
+    _DATA: Session._on_data,
+    _HEADERS: Session._on_headers,
+    _CONTINUATION: Session._on_continuation,
+    FrameType.PRIORITY: Session._on_priority,
+    FrameType.RST_STREAM: Session._on_reset,
+    FrameType.SETTINGS: Session._on_settings,
+    FrameType.PUSH_PROMISE: Session._on_push_promise,
+    FrameType.PING: Session._on_ping,
+    FrameType.GOAWAY: Session._on_goaway,
+    FrameType.WINDOW_UPDATE: Session._on_window_update,
+}
 
 
 def _do_nothing() -> None:

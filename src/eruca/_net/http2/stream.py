@@ -19,7 +19,7 @@ from eruca._net.http2.answers import encode_refusal, encode_trailers
 from eruca._net.http2.calls import Connection, GrpcError, GrpcStatus, Kind, Method
 from eruca._net.http2.frames import ErrorCode, StreamError
 from eruca._net.http2.messages import Inflating, Message, MessageReader
-from eruca._net.http2.requests import ENCODINGS, Head
+from eruca._net.http2.requests import Head
 from eruca._net.http2.sending import Outgoing, Sending
 from eruca.errors import ErucaError
 
@@ -149,9 +149,6 @@ class Stream:
 
     def start(self, head: Head) -> None:
         """Begin the call; its data is still to come."""
-        if head.encoding not in ENCODINGS:
-            text = f"grpc-encoding {head.encoding:.40} is not supported"
-            raise GrpcError(GrpcStatus.UNIMPLEMENTED, text)
         if head.seconds <= 0:
             raise GrpcError(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call has passed")
         if self._method.kind is Kind.BIDI:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import logging
+import weakref
 
 import pytest
 
@@ -161,6 +163,7 @@ async def test_requests_that_are_answered_with_an_error(
     await wire.ask(data(1, message(b"x"), end=True), call(3))
     answer = wire.read(1)
     assert (answer.status, answer.fields[":status"], answer.messages) == (status, http_status, [])
+    assert answer.fields.get("grpc-accept-encoding") == ("identity,gzip" if "grpc_encoding" in changes else None)
     assert wire.read_resets() == {1: ErrorCode.NO_ERROR}
     assert wire.read(3).messages == [b"x"]
 
@@ -325,6 +328,26 @@ async def test_a_lost_connection_ends_its_calls() -> None:
     assert watched.ended == ["closed", "cancelled"]
     assert wire.owner.closed == 1
     assert wire.link.held_bytes == 0
+
+
+async def test_a_lost_connection_is_freed_at_once() -> None:
+    """It may have been one of thousands, with buffers of TLS, which must not wait for the garbage collector."""
+    wire = Wire()
+    await wire.ask(call(1, path="/demo/hang"), headers(3, path="/demo/converse"), call(5))
+    link, transport = wire.link, wire.transport
+    watched = weakref.ref(transport), weakref.ref(link)
+    gc.disable()
+    try:
+        link.connection_lost(None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        link.abort()
+        del wire, transport
+        assert watched[0]() is None
+        del link
+        assert watched[1]() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_call_is_ended_from_outside_its_handler() -> None:

@@ -125,6 +125,23 @@ async def test_what_is_pushed_waits_in_order() -> None:
     assert wire.read(1)[:3] == (0, "", [b"%d" % number * 20_000 for number in range(5)])
 
 
+async def test_what_waits_for_windows_is_bounded_for_each_connection() -> None:
+    owner = Owner()
+    owner.unsent_bytes_max = 1_000_000
+    wire = Wire(owner)
+    wire.feed(settings(initial_window_size=0))
+    for stream in range(1, 41, 2):
+        wire.feed(call(stream, bytes(100_000)))
+        await wire.settle()
+        if wire.transport.aborted:
+            break
+    assert 16 < stream < 22
+    assert "serverMaxUnreadBytes" in owner.said[0]
+    assert owner.held >= 1_000_000
+    wire.link.connection_lost(None)
+    assert wire.link.held_bytes == 0
+
+
 async def test_nothing_is_sent_while_the_transport_is_full() -> None:
     wire = Wire()
     wire.feed(settings(initial_window_size=1 << 30), widen(0, 1 << 30))

@@ -124,12 +124,14 @@ async def test_a_peer_that_does_not_read_does_not_keep_the_port(monkeypatch: pyt
 # -- peers that are idle, dead or too slow ----------------------------------------------------------------------------
 
 
-async def test_a_connection_without_calls_is_closed() -> None:
+async def test_a_connection_without_calls_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "GOODBYE_SECONDS", 0.01)
     async with run_port(grpc=GrpcOptions(grpc_idle_ms=10)) as port, open_client(port.port) as client:
         client.write(call(1))
         await client.wait_for_end()
         assert client.read(1).status == 0
-        assert client.read_goaway() == (NUMBER_MAX, ErrorCode.NO_ERROR, "the connection is idle")
+        assert client.find(FrameType.GOAWAY)[0].payload[:4] == NUMBER_MAX.to_bytes(4, "big")
+        assert client.read_goaway() == (1, ErrorCode.NO_ERROR, "")
 
 
 async def test_a_connection_with_an_open_call_is_pinged(
