@@ -310,8 +310,9 @@ class Http2Link(asyncio.Protocol):
         if not has_part or self._waits or self._is_queued or unfinished != self._unfinished:
             self._unfinished, self._unfinished_since = unfinished, now
         stalled = now - self._unfinished_since
+        may_send = not self.session.holds_back
         for stream in self.session.streams.values():
-            stalled = max(stalled, stream.measure_stalled(now))
+            stalled = max(stalled, stream.measure_stalled(now, may_send=may_send))
         return stalled
 
     def check_alive(self, now: float, silent_s: float) -> bool:

@@ -23,11 +23,13 @@ _PIECE_BYTES: Final = 64 * 1024
 class MessageReader:
     """Cuts the data of one stream into messages."""
 
-    __slots__ = ("_buffer", "_needed", "bytes_max", "is_encoded")
+    __slots__ = ("_buffer", "_needed", "bytes_max", "count", "is_encoded")
 
     def __init__(self, encoding: str, bytes_max: int) -> None:
         self.is_encoded = encoding != "identity"
         self.bytes_max = bytes_max
+        #: How many messages there were.
+        self.count = 0
         self._buffer = bytearray()
         # The size from which on the buffer contains a message, or at least its size.
         self._needed = PREFIX.size
@@ -53,6 +55,7 @@ class MessageReader:
         if not buffer and len(data) >= PREFIX.size:
             flag, size = PREFIX.unpack_from(data)
             if size == len(data) - PREFIX.size:  # the usual case
+                self.count += 1
                 return [(data[PREFIX.size :], self._check(flag, size))]
         buffer += data
         found: list[Message] = []
@@ -66,6 +69,7 @@ class MessageReader:
                 break
             found.append((bytes(memoryview(buffer)[at + PREFIX.size : end]), is_compressed))
             at, self._needed = end, PREFIX.size
+            self.count += 1
         if at == len(buffer):
             self._buffer = bytearray()  # gives the memory back
         else:

@@ -95,6 +95,11 @@ class Session:
         self.on_over: Callable[[], None] = _do_nothing
 
     @property
+    def holds_back(self) -> bool:
+        """Whether the peer has to wait for its requests to be done before it may send more."""
+        return self.pending_bytes > UNANSWERED_BYTES_MAX
+
+    @property
     def is_within_headers(self) -> bool:
         """Whether the headers of a request are not complete."""
         return self._block_of != 0
@@ -346,7 +351,7 @@ class Session:
 
     def _widen(self) -> None:
         """Let the peer send more on all streams together, unless it has to wait for its requests to be done."""
-        if self.pending_bytes <= UNANSWERED_BYTES_MAX:
+        if not self.holds_back:
             self.sending.put(encode_window_update(0, HTTP2_WINDOW - self._window))
             self._window = HTTP2_WINDOW
 

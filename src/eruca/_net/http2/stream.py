@@ -422,16 +422,17 @@ class Stream:
         else:
             self._listeners.append(listener)
 
-    def measure_stalled(self, now: float) -> float:
+    def measure_stalled(self, now: float, *, may_send: bool = True) -> float:
         """Return for how many seconds the client has kept us from sending or receiving, as far as earlier calls saw it.
 
-        A long message may take longer than a short one.
+        A long message may take longer than a short one. `may_send` is whether the window of the connection is open;
+        that of a conversation is not while its messages wait for the handler.
         """
         outgoing, reader = self.outgoing, self._reader
-        receives = not self.is_complete and not self._is_finished
+        receives = may_send and not self.is_complete and not self._is_finished
         if self._method.kind is Kind.BIDI:
-            receives = receives and reader.buffered_bytes > 0
-        progress = (outgoing.sent if outgoing.bytes else -1, reader.announced_bytes if receives else -1)
+            receives = receives and reader.buffered_bytes > 0 and not self._inbox
+        progress = (outgoing.sent if outgoing.bytes else -1, reader.count if receives else -1)
         if progress == (-1, -1) or progress != self.progress:
             self.progress, self.progress_at = progress, now
-        return (now - self.progress_at) / max(1, progress[1] / FRAME_BYTES_MAX)
+        return (now - self.progress_at) / (max(1, reader.announced_bytes / FRAME_BYTES_MAX) if receives else 1)

@@ -195,6 +195,13 @@ async def test_a_long_message_may_take_longer_than_a_short_one() -> None:
     assert [streams[number].measure_stalled(0.0) for number in (1, 3)] == [0.0, 0.0]
     assert streams[1].measure_stalled(100.0) == pytest.approx(25.0, rel=0.01)
     assert streams[3].measure_stalled(100.0) == 100.0
+    wire.feed(headers(5, path="/demo/converse"))
+    for now in range(0, 1000, 100):
+        await wire.ask(data(5, message(bytes(100))[50 if now else 0 :] + message(bytes(100))[:50]))
+        assert streams[5].measure_stalled(now) == 0.0, "each time it is another message"
+    await wire.settle()
+    assert streams[5].measure_stalled(1000.0) == 100.0
+    assert streams[5].measure_stalled(2000.0, may_send=False) == 0.0, "it waits for us"
     wire.feed(data(3, b"x"))
     wire.feed(data(1, b"x"))
     await wire.settle()
