@@ -140,7 +140,8 @@ def test_an_installation_without_compiler_and_cython_works(tmp_path: Path) -> No
     code = """if True:
         import sys
         sys.modules["cython"] = None
-        import eruca._broker.sending.kernel, eruca._spark.kernel, eruca._store.kernel.dispatch as dispatch
+        import eruca._broker.sending.kernel, eruca._net.http2.kernel, eruca._spark.kernel
+        import eruca._store.kernel.dispatch as dispatch
         from eruca._wire.record import Record, decode_record, encode_record
         message = decode_record(encode_record(Record("t", body=b"b", properties=b"p")))
         print(message.topic, message.body, dispatch.compiled)

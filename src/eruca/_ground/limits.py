@@ -249,6 +249,8 @@ HOLD_BYTES = 1024
 # Memory for the heartbeats of all clients: group members and their subscriptions, at about 2 KiB a member.
 # Above it, a connection of who has most is closed.
 HEARTBEATS_BYTES_MAX = 128 * 1024 * 1024
+# How long a server that closes connections waits for peers to read their last responses.
+GOODBYE_SECONDS = 1.0
 # Idle connections are closed after this long without a byte in either direction (serverChannelMaxIdleTimeSeconds).
 IDLE_SECONDS_MAX = 120
 
@@ -337,6 +339,37 @@ WEB_HEAD_SECONDS_MAX = 5.0
 WEB_ANSWER_SECONDS_MAX = 30.0
 # Open connections: a few Prometheus servers and probes, each of which asks once in some seconds.
 WEB_CONNECTIONS_MAX = 32
+
+# --- gRPC ---------------------------------------------------------------------------------------------------------
+# The port's default limit of one message: that of RocketMQ's proxy, 32 messages of 4 MiB and their properties.
+GRPC_MESSAGE_BYTES_MAX = 130 * 1024 * 1024
+# Calls that a connection may have open, each weighed at 4 KiB (16 MiB in all, as on the other ports). A client has one
+# connection for all its topics, with a held receive for each of them, and calls as many sends as it likes.
+HTTP2_STREAMS_MAX = 4096
+# Headers of a request as HTTP/2 counts them, 32 bytes a field and its texts, and their bytes as they are sent, in this
+# many frames at most. A client sends about 15 fields with 1 KiB.
+HTTP2_HEADER_LIST_BYTES_MAX = 16 * 1024
+HTTP2_HEADER_BLOCK_BYTES_MAX = 32 * 1024
+HTTP2_CONTINUATIONS_MAX = 8
+# What a peer may send before it is told that we read: of a stream, and of all. Enough for 10 MB/s at 100 ms.
+HTTP2_STREAM_WINDOW = 1024 * 1024
+HTTP2_WINDOW = 4 * 1024 * 1024
+# Frames without use for a call (pings, settings, empty data; calls that are cancelled weigh eight) that a connection
+# may send at once and in a second, besides some for each message. A client that cancels a thousand calls when it stops
+# is below that; one that does nothing else takes a few milliseconds of each second.
+HTTP2_IDLE_FRAMES_MAX = 16_384
+HTTP2_IDLE_FRAMES_PER_SECOND = 1000
+# How long calls may still take when a server stops, before they are ended.
+GRPC_DRAIN_SECONDS = 3.0
+# How long a silent connection with open calls may take to answer a ping.
+HTTP2_PING_SECONDS_MAX = 20.0
+# Bytes of data written to one connection before others get their turn, and to one call before the next one.
+HTTP2_TURN_BYTES = 256 * 1024
+HTTP2_QUANTUM_BYTES = 64 * 1024
+# A stream's sender waits while this much of what it sent before has not left.
+HTTP2_UNSENT_BYTES_PAUSE = 128 * 1024
+# A compressed message is inflated in a thread when it is, or becomes, larger than this.
+GRPC_INFLATED_AT_ONCE_BYTES = 64 * 1024
 
 # --- who may do what in the console -------------------------------------------------------------------------------
 # Users, and prefixes with a role of their own for each: a page lists them all.

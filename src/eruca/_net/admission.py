@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from eruca._net.limitoptions import LimitOptions
-from eruca._net.link import Link
 from eruca._net.meters import count_refused, show
 from eruca._net.networks import find_network
+from eruca._net.peers import Peer
 from eruca._net.waiting import Waiting
 from eruca._wire.codes import ResponseCode
 from eruca.errors import RequestRefused
@@ -42,9 +42,9 @@ class Admission:
         self._addresses: dict[str, _Address] = {}
         # Those without connections.
         self._left: dict[str, None] = {}
-        self._of_link: dict[Link, str] = {}
+        self._of_link: dict[Peer, str] = {}
         # Those that have not authenticated, as far as is known: one that has is found out when it is chosen.
-        self._strangers: Waiting[Link] = Waiting()
+        self._strangers: Waiting[Peer] = Waiting()
         # The store needs files too: a server that cannot open one more cannot store one more message.
         self._files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _FILES_SHARE
         show("connections", "Open connections.", self, lambda it: len(it._of_link))
@@ -53,7 +53,22 @@ class Admission:
     def __len__(self) -> int:
         return len(self._of_link)
 
-    def enter(self, link: Link) -> str:
+    def admit(self, link: Peer, report: Callable[[Peer, str], None], *, has_accounts: bool) -> bool:
+        """Count a new connection, unless there are too many: then tell it so, close it and return False.
+
+        With accounts, one that never authenticated is closed instead.
+        """
+        reason = self.enter(link)
+        if reason and has_accounts and (stranger := self.make_room(link)) is not None:
+            report(stranger, f"was closed, because it never authenticated and another needs its place: {reason}")
+            stranger.dismiss(reason)
+            reason = self.enter(link)
+        if reason:
+            report(link, f"refused: {reason}")
+            link.dismiss(reason)
+        return not reason
+
+    def enter(self, link: Peer) -> str:
         """Count a new connection; return an empty text, or why it must be closed."""
         limits = self._limits()
         if len(self._of_link) >= min(limits.connections_max, self._files_max):
@@ -78,7 +93,7 @@ class Admission:
         self._strangers.add(link, link.peer_host[0])
         return ""
 
-    def make_room(self, link: Link) -> Link | None:
+    def make_room(self, link: Peer) -> Peer | None:
         """Return a connection that never authenticated and has to go, so that a new one can enter; None: there is none.
 
         Without this, strangers could take all connections, and keep them.
@@ -93,7 +108,7 @@ class Admission:
             self.leave(stranger)
         return stranger
 
-    def leave(self, link: Link) -> None:
+    def leave(self, link: Peer) -> None:
         """Forget a closed connection. Its address is kept until its requests would be allowed again."""
         name = self._of_link.pop(link, None)
         self._strangers.discard(link)
@@ -109,7 +124,7 @@ class Admission:
         for name in [name for name in self._left if _refill(self._addresses[name], limit, now) >= limit]:
             del self._addresses[name], self._left[name]
 
-    def on_stranger(self, link: Link) -> None:
+    def on_stranger(self, link: Peer) -> None:
         """Count a refused request of a connection that never authenticated.
 
         Above the limit this raises another refusal, which names the limit, and the connection is not read for some

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from eruca._wire.codes import FLAG_ONEWAY, ResponseCode
+from eruca._net.calls import FAREWELL
+from eruca._wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from eruca._wire.frame import Command, encode_command
 from eruca.errors import ErucaError, RequestRefused
 
@@ -57,3 +58,8 @@ def encode_refusal(command: Command, error: Exception, peer: str) -> bytes | Non
     if command.flag & FLAG_ONEWAY:
         return None
     return encode_command(command.answer(code, remark=remark[:_REMARK_CHARS_MAX]))
+
+
+def encode_farewell(reason: str) -> bytes:
+    """Encode what a connection is told for which there is no place."""
+    return encode_command(Command(code=ResponseCode.SYSTEM_BUSY, flag=FLAG_RESPONSE, opaque=FAREWELL, remark=reason))

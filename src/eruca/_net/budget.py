@@ -20,9 +20,9 @@ from typing import Final
 
 from eruca._ground.limits import HELD_BYTES_MAX, HELD_BYTES_MIN, HELD_MEMORY_SHARE
 from eruca._net.heap import HeapWatch
-from eruca._net.link import Link
 from eruca._net.meters import count_refused, show
 from eruca._net.networks import WHITE_LISTED, find_network
+from eruca._net.peers import Peer
 from eruca._net.turns import Slices
 from eruca._observe.metrics import SERVER
 
@@ -37,7 +37,7 @@ class Budget:
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self._links: set[Link] = set()
+        self._links: set[Peer] = set()
         # What they held at the last count, plus everything added since: never too low.
         self._held = 0
         # Everything that was ever added.
@@ -47,11 +47,11 @@ class Budget:
         self.closed = 0
         self._heap = HeapWatch()
 
-    def join(self, link: Link) -> None:
+    def join(self, link: Peer) -> None:
         """Add a connection."""
         self._links.add(link)
 
-    def leave(self, link: Link) -> None:
+    def leave(self, link: Peer) -> None:
         """Remove a connection."""
         self._links.discard(link)
 
@@ -115,13 +115,13 @@ class Budget:
             link.abort()
 
 
-def _list_largest(held: Mapping[Link, int]) -> Iterator[Link]:
+def _list_largest(held: Mapping[Peer, int]) -> Iterator[Peer]:
     """Yield connections in the order in which they have to go.
 
     A crowd of connections that hold little each must not push out one that holds much for a moment. So what counts is
     what an account, or an address that has not authenticated, holds in all; addresses come before accounts.
     """
-    links: dict[tuple[bool, str], list[Link]] = {}
+    links: dict[tuple[bool, str], list[Peer]] = {}
     totals: Counter[tuple[bool, str]] = Counter()
     for link in sorted(held, key=held.__getitem__):
         is_named = link.account not in (None, WHITE_LISTED)
@@ -148,11 +148,11 @@ class Account:
         self.what = what
         self.bytes_max = bytes_max
         self._option = option
-        self._kept: dict[Link, int] = {}
+        self._kept: dict[Peer, int] = {}
         self.total = 0
         show(f"{what}_bytes", f"Estimated memory of {what}.", self, lambda it: it.total)
 
-    def add(self, link: Link, size: int) -> None:
+    def add(self, link: Peer, size: int) -> None:
         """Record that this much more, or less, is kept for a connection."""
         mine = self._kept.get(link, 0) + size
         if mine > 0:
@@ -163,7 +163,7 @@ class Account:
         if self.total > self.bytes_max:
             self._bound()
 
-    def leave(self, link: Link) -> None:
+    def leave(self, link: Peer) -> None:
         """Remove a closed connection."""
         size = self._kept.pop(link, 0)
         self.total -= size

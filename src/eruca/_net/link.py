@@ -18,8 +18,8 @@ from math import inf
 from time import perf_counter
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from eruca._ground.limits import SLICE_SECONDS, UNANSWERED_BYTES_MAX
-from eruca._net.answers import InOrder, LongAnswer, NotNow, encode_refusal
+from eruca._ground.limits import GOODBYE_SECONDS, SLICE_SECONDS, UNANSWERED_BYTES_MAX
+from eruca._net.answers import InOrder, LongAnswer, NotNow, encode_farewell, encode_refusal
 from eruca._net.calls import Calls
 from eruca._net.certificates import read_fingerprint
 from eruca._net.encrypted import EncryptedTransport
@@ -479,6 +479,12 @@ class Link(asyncio.Protocol):
     def complain(self, reason: str) -> None:
         """Log the misbehaviour of the peer."""
         self._owner.report(self, reason)
+
+    def dismiss(self, reason: str) -> None:
+        """Tell the peer why there is no place for it, and close the connection."""
+        self.send(encode_farewell(reason))
+        self.close()
+        self._loop.call_later(GOODBYE_SECONDS, self.abort)
 
     def close(self) -> None:
         """Write what is left and close the connection."""

@@ -9,26 +9,23 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from eruca._ground.limits import FIRST_BYTE_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, IDLE_SECONDS_MAX
+from eruca._ground.limits import FIRST_BYTE_SECONDS_MAX, GOODBYE_SECONDS, HANDSHAKE_SECONDS_MAX, IDLE_SECONDS_MAX
 from eruca._ground.repeating import Repeating
 from eruca._net.admission import Admission
 from eruca._net.budget import PROCESS, Budget
-from eruca._net.calls import FAREWELL
 from eruca._net.guards import Reporter
 from eruca._net.limitoptions import LimitOptions
 from eruca._net.link import Answer, Handler, Link
 from eruca._net.listening import Listener
 from eruca._net.meters import count_refused
+from eruca._net.peers import Peer
 from eruca._net.tls import ServerTls
 from eruca._net.turns import Slices
-from eruca._wire.codes import FLAG_RESPONSE, ResponseCode
-from eruca._wire.frame import Command, encode_command
+from eruca._wire.frame import Command
 from eruca.errors import RequestRefused
 
 log = logging.getLogger(__name__)
 
-# How long a stop waits for peers to read their last responses.
-_GOODBYE_SECONDS = 1.0
 _DEFAULTS = LimitOptions()
 
 
@@ -71,7 +68,8 @@ class Server:
         self.handle_unknown: Handler = self._meet_unknown if settings.has_accounts else handle_unknown
         self.settings = settings
         self.unsent_bytes_max = settings.limits().unread_bytes_max
-        self._admission = settings.admission or Admission(settings.limits, time.monotonic)
+        shared = settings.admission  # false while it has no connections
+        self._admission = Admission(settings.limits, time.monotonic) if shared is None else shared
         self.links: set[Link] = set()
         self._on_close = on_close
         self._reporter = Reporter(log)
@@ -113,7 +111,7 @@ class Server:
             link.close()
         if self.links:
             try:
-                async with asyncio.timeout(_GOODBYE_SECONDS):
+                async with asyncio.timeout(GOODBYE_SECONDS):
                     await self._emptied.wait()
             except TimeoutError:
                 for link in list(self.links):
@@ -123,29 +121,10 @@ class Server:
     # -- called by links ---------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link) -> None:
-        """Add a connection, unless there are too many: then tell it so and close it.
-
-        With accounts, one that never authenticated is closed instead.
-        """
-        reason = self._admission.enter(link)
-        if reason and self.settings.has_accounts and (stranger := self._admission.make_room(link)) is not None:
-            self.report(stranger, f"was closed, because it never authenticated and another needs its place: {reason}")
-            self._dismiss(stranger, reason)
-            reason = self._admission.enter(link)
-        if reason:
-            self.report(link, f"refused: {reason}")
-            self._dismiss(link, reason)
-            return
-        self.links.add(link)
-        self.settings.budget.join(link)
-
-    @staticmethod
-    def _dismiss(link: Link, reason: str) -> None:
-        """Tell a connection why there is no place for it, and close it."""
-        farewell = Command(code=ResponseCode.SYSTEM_BUSY, flag=FLAG_RESPONSE, opaque=FAREWELL, remark=reason)
-        link.send(encode_command(farewell))
-        link.close()
-        asyncio.get_running_loop().call_later(_GOODBYE_SECONDS, link.abort)
+        """Add a connection, unless there are too many."""
+        if self._admission.admit(link, self.report, has_accounts=self.settings.has_accounts):
+            self.links.add(link)
+            self.settings.budget.join(link)
 
     def on_close(self, link: Link) -> None:
         """Remove a connection."""
@@ -183,7 +162,7 @@ class Server:
             self._admission.on_stranger(link)
         return self._answer_unknown(link, command)
 
-    def report(self, link: Link, reason: str) -> None:
+    def report(self, link: Peer, reason: str) -> None:
         """Log the misbehaviour of a peer, with a rate limit."""
         self._reporter.report_peer(link.peer_host[0], f"{link.peer} {reason}")
 

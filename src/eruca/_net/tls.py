@@ -222,9 +222,13 @@ class ServerTls:
     memory: a client that verifies needs a certificate it can know before, and then there are files.
     """
 
-    def __init__(self, options: TlsOptions, *names: str) -> None:
-        """`names` are the addresses by which clients know this server, besides those of this machine."""
+    def __init__(self, options: TlsOptions, *names: str, protocols: Sequence[str] = ()) -> None:
+        """`names` are the addresses by which clients know this server, besides those of this machine.
+
+        `protocols` are what clients may choose by ALPN; those that choose nothing are accepted too.
+        """
         self._options = options
+        self._protocols = protocols
         self._names = names
         self._own: tuple[bytes, bytes] | None = None
         self._kept = KeptContext(self._make, (options.certificate, options.key, options.trust))
@@ -275,6 +279,8 @@ class ServerTls:
         options = self._options
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         _set_strength(context)
+        if self._protocols:
+            context.set_alpn_protocols(list(self._protocols))
         if options.certificate:
             _load_pair(context, Path(options.certificate), Path(options.key), options.key_password)
         else:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from eruca._net import server as server_module
+from eruca._net.admission import Admission
 from eruca._net.answers import InOrder
 from eruca._net.budget import Budget
 from eruca._net.caller import Caller
@@ -99,7 +100,7 @@ async def test_stop_closes_the_port_and_every_connection() -> None:
 
 
 async def test_stop_does_not_wait_for_a_peer_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_GOODBYE_SECONDS", 0.01)
+    monkeypatch.setattr(server_module, "GOODBYE_SECONDS", 0.01)
     server = Server(HANDLERS, refuse_unknown, ServerSettings())
     await server.start()
     async with open_peer(server.port) as peer:
@@ -291,6 +292,20 @@ async def test_without_accounts_a_newcomer_is_refused() -> None:
             (answer,) = split_frames(await second.wait_for_end())
             assert answer.code == ResponseCode.SYSTEM_BUSY
         assert (await first.ask(make_request(ECHO))).code == 0
+
+
+async def test_servers_that_share_an_admission_share_its_limits() -> None:
+    limits = LimitOptions(connections_max=1)
+    shared: dict[str, Any] = {"limits": lambda: limits, "admission": Admission(lambda: limits, lambda: 0.0)}
+    async with (
+        run_server(HANDLERS, refuse_unknown, **shared) as main,
+        run_server(HANDLERS, refuse_unknown, **shared) as fast,
+        open_peer(main.port) as first,
+    ):
+        assert (await first.ask(make_request(ECHO))).code == 0
+        async with open_peer(fast.port) as second:
+            (answer,) = split_frames(await second.wait_for_end())
+            assert answer.code == ResponseCode.SYSTEM_BUSY
 
 
 async def test_a_request_that_takes_too_long_to_arrive_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
