@@ -33,6 +33,7 @@ from eruca._broker.housekeeping import Housekeeping
 from eruca._broker.observing.figures import BrokerFigures
 from eruca._broker.opening import open_in_thread
 from eruca._broker.options import BrokerOptions, LiveOptions
+from eruca._broker.popping.parts import build_popping
 from eruca._broker.ports import Ports
 from eruca._broker.pulling.arrivals import Arrivals
 from eruca._broker.pulling.pull import PullHandlers
@@ -249,7 +250,7 @@ class Broker:
         reads = ReadLimit(options, standing, store, self._known_members.confirmed)
         gate = Gate(clock) if options.now.failover else None
         self.acknowledgement = Acknowledgement(options, standing, store, group_commit, stats.put_times, reads, gate)
-        steady = SteadyTime(clock, store)
+        self._steady = steady = SteadyTime(clock, store)
         #: Deliver delayed messages: at any time, and by levels.
         self.timing = Timing(options, standing, clock, store, sync, stats, steady)
         file = self.tables.delay_offsets
@@ -291,6 +292,19 @@ class Broker:
             reads,
         )
         self.store.dispatched.listen(Arrivals(self.store, reads, self.pull.holds).on_dispatched)
+        #: Messages that any member of a group may have, until they are acknowledged.
+        self.popping = build_popping(
+            self.live,
+            self.standing,
+            self.store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.stats,
+            self._steady,
+            self.acknowledgement,
+            self.pull.filters,
+        )
 
     def _build_replication(self, etcd: EtcdClient | None) -> None:
         """Build the parts that deal with the other members of this name, and decide who is the master."""
@@ -305,7 +319,17 @@ class Broker:
             self._caller,
             self.acknowledgement,
             self.registration,
-            Services(store, topics, offsets, self.once, schedule, timing, self.checks, self.pull.holds),
+            Services(
+                store,
+                topics,
+                offsets,
+                self.once,
+                schedule,
+                timing,
+                self.checks,
+                self.pull.holds,
+                self.popping.redelivery,
+            ),
             CopiedTables(topics, self.groups, offsets, schedule, timing),
             self._known_members,
             self._membership,
@@ -377,6 +401,7 @@ class Broker:
             ReplyHandlers(options, standing, clock, store, clients, stats, safe, drafting),
             TransactionHandlers(options, standing, store, stats, safe, self._decisions),
             self.pull,
+            self.popping.handlers,
             QueryHandlers(options, store, clients, self.pull.pieces),
             ClientHandlers(options, store, topics, groups, self.offsets, clients, safe.reads, self.pull.filters),
             LockHandlers(self.locks),
@@ -391,9 +416,10 @@ class Broker:
         operators, announce = Operators(standing), self.registration.announce
         started_ms, delays = self.started_ms, self.schedule.snapshot
         safe, kept, overridden = self.acknowledgement, self._kept_options, self._overridden
+        popping = self.popping.redelivery
         return (
-            TopicHandlers(options, store, background, topics, offsets, stats, saver, locks, operators, announce),
-            GroupHandlers(clock, groups, offsets, clients, stats, saver, locks, operators),
+            TopicHandlers(options, store, background, topics, offsets, stats, saver, locks, operators, announce, popping),
+            GroupHandlers(clock, groups, offsets, clients, stats, saver, locks, operators, popping),
             ProgressHandlers(options, standing, clock, store, topics, groups, offsets, clients, stats, delays),
             RelayHandlers(options, store, topics, offsets, clients, self.access.may_subscribe),
             ConfigHandlers(
@@ -458,6 +484,7 @@ class Broker:
         """Reply to requests that wait for an acknowledgement or for messages."""
         self.acknowledgement.abandon()
         self.pull.holds.release_all()
+        self.popping.service.waiting.release_all()
 
     async def _save_tables(self) -> None:
         self.once.finish()

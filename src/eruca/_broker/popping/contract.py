@@ -8,7 +8,7 @@ its disk is full); what happens to one message is an `Outcome`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -62,6 +62,8 @@ class PopRequest:
     attempt_id: str = ""
     #: Where a group without an offset begins: with new messages, or with the oldest ones.
     latest: bool = True
+    #: Whether the answer can still be delivered; asked right before messages are.
+    is_wanted: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
