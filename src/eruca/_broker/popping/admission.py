@@ -14,7 +14,6 @@ from eruca._broker.refusals import FAQ, refuse
 from eruca._broker.standing import Standing
 from eruca._broker.topics import Topics
 from eruca._filter.tags import ExpressionError
-from eruca._ground.limits import RECORD_TOPIC_BYTES_MAX
 from eruca._store.reading.slices import Filter
 from eruca._wire.codes import ResponseCode
 from eruca._wire.names import READ, RETRY_PREFIX, name_pop_retry
@@ -78,11 +77,11 @@ class Admission:
     def _check_retry_topic(self, request: PopRequest) -> None:
         group, topic = request.group, request.topic
         name = name_pop_retry(group, topic)
-        if len(name) > RECORD_TOPIC_BYTES_MAX:
+        if len(name) > self._topics.name_length_max:
             refuse(
                 ResponseCode.SYSTEM_ERROR,
                 f"the names of group [{group}] and topic [{topic}] are too long for popping: the topic {name} has "
-                f"{len(name)} characters, the maximum is {RECORD_TOPIC_BYTES_MAX}",
+                f"{len(name)} characters, the maximum is {self._topics.name_length_max}",
             )
         if self._groups.find(f"{group}_{topic}") is not None:
             refuse(

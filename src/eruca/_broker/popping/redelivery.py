@@ -153,10 +153,19 @@ class Redelivery:
         await self._write_cursors()
         slices = Slices()
         for _ in range(_TURN_RECORDS):
-            if not self._log.keep_short(self._steady.now_ms()):
+            if not self.keep_short():
                 break
             await slices.rest()
         self._wake_capped()
+
+    def keep_short(self) -> bool:
+        """Write again what is far behind in the log; return whether there may be more."""
+        return self._log.keep_short(self._steady.now_ms())
+
+    @property
+    def low(self) -> int:
+        """The first record of the log that a start needs."""
+        return self._log.state.pages.find_low(self._log.end)
 
     async def _write_cursors(self) -> None:
         """Write down offsets that were changed by others, or moved past messages that nobody wanted."""
