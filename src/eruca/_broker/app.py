@@ -418,7 +418,9 @@ class Broker:
         safe, kept, overridden = self.acknowledgement, self._kept_options, self._overridden
         popping = self.popping.redelivery
         return (
-            TopicHandlers(options, store, background, topics, offsets, stats, saver, locks, operators, announce, popping),
+            TopicHandlers(
+                options, store, background, topics, offsets, stats, saver, locks, operators, announce, popping
+            ),
             GroupHandlers(clock, groups, offsets, clients, stats, saver, locks, operators, popping),
             ProgressHandlers(options, standing, clock, store, topics, groups, offsets, clients, stats, delays),
             RelayHandlers(options, store, topics, offsets, clients, self.access.may_subscribe),

@@ -6,7 +6,8 @@ effect together. A line is a queue as one group reads it: group, topic of the re
     1 Taken      group topic kind queue start popMs invisibleMs next gaps open suspended
     2 Settled    group topic kind queue start popMs bits
     3 Cursor     group topic kind queue next
-    4 Ordered    group topic kind queue next popMs invisibleMs attempt end [[offset popMs dueMs count done suspended]...]
+    4 Ordered    group topic kind queue next popMs invisibleMs attempt end messages
+                 messages: [[offset popMs dueMs count done suspended], ...]
     5 Moved      group topic position toTopic toQueue toOffset times
     6 Forgotten  group topic
     7 Mark       low

@@ -155,9 +155,7 @@ class Copies:
             queue = self._store.queues.get(item.to_topic, item.to_queue)
             at = ends.get(item.to_topic, 0 if queue is None else queue.next_offset)
             ends[item.to_topic] = at + 1
-            body.append(
-                Moved(item.group, item.topic, item.position, item.to_topic, item.to_queue, at, item.times)
-            )
+            body.append(Moved(item.group, item.topic, item.position, item.to_topic, item.to_queue, at, item.times))
         try:
             self._log.write(body)
         except StoreError:
@@ -181,9 +179,7 @@ def _copy(original: Record, item: Moved, now_ms: int) -> Record:
     properties = parse_properties(original.properties)
     properties.setdefault(RETRY_TOPIC, item.topic)
     properties.setdefault(FIRST_POP_TIME, str(now_ms))
-    message_id = properties.setdefault(
-        ORIGIN_MESSAGE_ID, encode_offset_id(original.store_host, original.position)
-    )
+    message_id = properties.setdefault(ORIGIN_MESSAGE_ID, encode_offset_id(original.store_host, original.position))
     properties[ERUCA_POPPED_FROM] = str(item.position)
     if item.to_topic.startswith(DLQ_PREFIX):
         properties[DLQ_ORIGIN_TOPIC] = item.topic

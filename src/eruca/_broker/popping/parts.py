@@ -53,12 +53,8 @@ def build_popping(
     taking = Taking(options, store, topics, offsets, stats, acknowledgement.reads, poplog)
     ordering = Ordering(options, store, offsets, poplog, copies, taking)
     admission = Admission(options, standing, topics, groups, filters)
-    service = PopService(
-        options, store, offsets, steady, acknowledgement, admission, poplog, copies, taking, ordering
-    )
-    redelivery = Redelivery(
-        store, offsets, steady, poplog, copies, service.waiting.release_all, service.wake_capped
-    )
+    service = PopService(options, store, offsets, steady, acknowledgement, admission, poplog, copies, taking, ordering)
+    redelivery = Redelivery(store, offsets, steady, poplog, copies, service.waiting.release_all, service.wake_capped)
     store.dispatched.listen(service.waiting.on_dispatched)
     acknowledgement.reads.readable.listen(service.waiting.on_readable)
     return PopParts(service, redelivery, PopHandlers(service))

@@ -1,8 +1,8 @@
 """The log of popping: written with every change of what is in flight, and read when a broker becomes a master.
 
-It is a queue of a topic of its own, so it is synced, replicated, recovered and cut like everything else, and a slave that
-becomes the master continues. What is in records that are far behind is written again (`keep_short`), so that a start
-reads few records however long messages are in flight.
+It is a queue of a topic of its own, so it is synced, replicated, recovered and cut like everything else, and a slave
+that becomes the master continues. What is in records that are far behind is written again (`keep_short`), so that a
+start reads few records however long messages are in flight.
 """
 
 from __future__ import annotations

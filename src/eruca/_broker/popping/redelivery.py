@@ -1,9 +1,10 @@
-"""What keeps popping going: messages that ran out are delivered again, offsets are written down, the log stays short."""
+"""What keeps popping going: what ran out is delivered again, offsets are written down, and the log stays short."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
@@ -89,10 +90,8 @@ class Redelivery:
             return
         await self._running.stop()
         await self._tidying.stop()
-        try:
+        with suppress(StoreError):  # it is not the master any more, or its disk is full
             await self._write_cursors()
-        except StoreError:
-            pass  # it is not the master any more, or its disk is full
         # Nothing refers to the log of another master.
         self._log.clear()
 

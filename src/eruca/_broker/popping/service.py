@@ -28,6 +28,7 @@ from eruca._broker.refusals import refuse_store_error
 from eruca._broker.replication.acknowledging import Acknowledgement
 from eruca._core.popping import inorder
 from eruca._core.popping.state import Delivery, LineKey, LineState
+from eruca._net.turns import find_turns
 from eruca._store.messagestore import MessageStore
 from eruca._store.reading.slices import Filter
 from eruca._wire.codes import ResponseCode
@@ -35,6 +36,10 @@ from eruca._wire.handle import NORMAL, RETRY, Handle
 from eruca._wire.poplog import Item, Ordered, Settled, Taken
 from eruca.errors import StoreError
 
+# How often a pop that waits for nothing goes on with more queues; each time it begins with another one.
+_TURNS_MAX: Final = 16
+# A waiting pop goes on after this time.
+_AGAIN_S: Final = 0.005
 # Without a slave there is nothing to wait for.
 _OUTCOMES: Final = {
     ResponseCode.SUCCESS: Outcome.DONE,
@@ -80,6 +85,12 @@ class PopService:
         if request.is_wanted is not None and not request.is_wanted():
             return PopResult(PopStatus.NOTHING)
         result, free_s = self._take(request, accept)
+        turns = find_turns(asyncio.get_running_loop())
+        for _ in range(_TURNS_MAX):
+            if result.messages or not self._taking.was_cut:
+                break
+            await turns.wait()
+            result, free_s = self._take(request, accept)
         if result.messages or request.deadline is None or request.deadline <= asyncio.get_running_loop().time():
             return result
         return await self.waiting.wait(request, accept, request.deadline, free_s)
@@ -90,7 +101,9 @@ class PopService:
         now_ms = self._steady.now_ms()
         try:
             if not request.fifo:
-                return self._taking.take(request, accept, now_ms), 0.0
+                result = self._taking.take(request, accept, now_ms)
+                return result, _AGAIN_S if self._taking.was_cut else 0.0
+            self._taking.was_cut = False
             result, free_ms = self._ordering.take(request, accept, now_ms)
         except StoreError as error:
             raise refuse_store_error(error, self._store) from error

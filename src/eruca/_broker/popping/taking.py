@@ -85,6 +85,8 @@ class Taking:
     def __post_init__(self) -> None:
         #: Whether a pop got less because too much is in flight.
         self.is_capped = False
+        #: Whether the last pop found nothing in the time it had, and did not look into all queues.
+        self.was_cut = False
 
     def take(self, request: PopRequest, accept: Filter | None, now_ms: int) -> PopResult:
         """Deliver what there is. Raises StoreError if that cannot be written down."""
@@ -95,8 +97,12 @@ class Taking:
         found: list[Found] = []
         end = perf_counter() + _SECONDS_MAX
         sources = self.list_sources(request)
+        self.was_cut = False
         for source in sources:
-            if count <= 0 or (found and bytes_left <= 0) or perf_counter() >= end:
+            if count <= 0 or (found and bytes_left <= 0):
+                break
+            if perf_counter() >= end:
+                self.was_cut = not found
                 break
             taken = self._look(source, request, accept, count, max(1, bytes_left))
             if taken is not None:
@@ -258,5 +264,3 @@ def _accept_own(group: str, accept: Filter | None) -> Filter:
         return accept is None or accept(tags_code, record)
 
     return is_own
-
-

@@ -13,6 +13,7 @@ from eruca._wire.handle import Handle, decode_handle
 from eruca._wire.headers import AckMessageHeader, ChangeInvisibleTimeHeader, PopMessageHeader
 from eruca._wire.record import Record, decode_records
 from tests.integration.broker.peer import Answer, Peer
+from tests.integration.broker.replication.members import wait_until
 
 TOPIC = "Orders"
 GROUP = "workers"
@@ -179,3 +180,8 @@ def revive(broker: Broker) -> None:
     """Deliver again what ran out."""
     while broker.popping.redelivery.run_turn():
         pass
+
+
+async def wait_until_parked(broker: Broker, count: int = 1) -> None:
+    """Wait until pops wait for messages."""
+    await wait_until(lambda: len(broker.popping.service.waiting) >= count)

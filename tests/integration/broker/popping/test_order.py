@@ -21,6 +21,7 @@ from tests.integration.broker.popping.popper import (
     change,
     pop,
     try_ack,
+    wait_until_parked,
 )
 
 
@@ -110,8 +111,7 @@ async def test_suspended(peer: Peer, clock: VirtualClock) -> None:
 async def test_a_waiting_pop_is_woken_by_the_acknowledgement(peer: Peer, broker: Broker) -> None:
     got = await take(peer)
     waiting = asyncio.ensure_future(take(peer, poll_time=20_000))
-    while not len(broker.popping.service.waiting):
-        await asyncio.sleep(0)
+    await wait_until_parked(broker)
     await ack(peer, *got)
     assert texts(await waiting) == "345"
 

@@ -25,6 +25,7 @@ from tests.integration.broker.popping.popper import (
     try_ack,
     try_change,
     try_pop,
+    wait_until_parked,
 )
 
 DAY_MS = 24 * 3_600_000
@@ -50,7 +51,7 @@ async def fill(peer: Peer, count: int, queues: int = 4, **properties: str) -> li
     await peer.make_topic(TOPIC, queues)
     for number in range(count):
         await peer.send(TOPIC, number % queues, b"%03d" % number, **properties)
-    return ["%03d" % number for number in range(count)]
+    return [f"{number:03}" for number in range(count)]
 
 
 async def test_every_message_is_delivered_once(peer: Peer) -> None:
@@ -178,8 +179,7 @@ async def test_a_pop_waits_for_a_message(peer: Peer, broker: Broker) -> None:
     await peer.make_topic(TOPIC)
     waiting = asyncio.ensure_future(pop(peer, poll_time=20_000))
     others = asyncio.ensure_future(pop(peer, poll_time=20_000, consumer_group="others"))
-    while len(broker.popping.service.waiting) < 2:
-        await asyncio.sleep(0)
+    await wait_until_parked(broker, 2)
     await peer.send(TOPIC, 3, b"late")
     assert bodies(await waiting) == ["late"]
     assert bodies(await others) == ["late"]
@@ -189,8 +189,7 @@ async def test_a_pop_waits_for_a_message(peer: Peer, broker: Broker) -> None:
 async def test_a_pop_waits_for_a_filter(peer: Peer, broker: Broker) -> None:
     await peer.make_topic(TOPIC)
     waiting = asyncio.ensure_future(pop(peer, poll_time=20_000, exp="red"))
-    while not len(broker.popping.service.waiting):
-        await asyncio.sleep(0)
+    await wait_until_parked(broker)
     await peer.send(TOPIC, 0, b"no", TAGS="blue")
     await peer.send(TOPIC, 0, b"yes", TAGS="red")
     assert bodies(await waiting) == ["yes"]
@@ -200,8 +199,7 @@ async def test_a_pop_waits_for_what_runs_out(peer: Peer, broker: Broker, clock: 
     await fill(peer, 1)
     await pop(peer)
     waiting = asyncio.ensure_future(pop(peer, poll_time=20_000))
-    while not len(broker.popping.service.waiting):
-        await asyncio.sleep(0)
+    await wait_until_parked(broker)
     clock.advance(INVISIBLE_MS + 1000)
     revive(broker)
     assert bodies(await waiting) == ["000"]
@@ -212,8 +210,7 @@ async def test_too_many_do_not_wait(peer: Peer, make_broker: MakeBroker, make_pe
     full = make_peer(broker)
     await full.make_topic(TOPIC)
     waiting = asyncio.ensure_future(try_pop(full, poll_time=20_000))
-    while not len(broker.popping.service.waiting):
-        await asyncio.sleep(0)
+    await wait_until_parked(broker)
     assert (await try_pop(full, poll_time=20_000)).code == ResponseCode.POLLING_FULL
     broker.popping.service.waiting.release_all()
     assert (await waiting).code == ResponseCode.POLLING_TIMEOUT
@@ -274,3 +271,15 @@ async def test_a_deleted_topic_has_nothing_in_flight(peer: Peer, broker: Broker)
     await pop(peer)
     await peer.expect(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic=TOPIC))
     assert broker.popping.service.in_flight == 0
+
+
+async def test_many_queues(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pop that has time for one queue only goes on with the others."""
+    monkeypatch.setattr("eruca._broker.popping.taking._SECONDS_MAX", 0.0)
+    monkeypatch.setattr("eruca._broker.popping.service._TURNS_MAX", 0)
+    await peer.make_topic(TOPIC, 64)
+    waiting = asyncio.ensure_future(pop(peer, poll_time=20_000))
+    await wait_until_parked(peer.broker)
+    monkeypatch.setattr("eruca._broker.popping.taking._SECONDS_MAX", 3600.0)
+    await peer.send(TOPIC, 63, b"here")
+    assert bodies(await waiting) == ["here"]

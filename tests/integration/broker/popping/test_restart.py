@@ -103,7 +103,7 @@ async def test_a_crash_at_any_record(make_broker: MakeBroker, make_peer: MakePee
         revive(broker)
         left = bodies(await pop_all(peer))
         before_cut = {body for body, end in acked.items() if end <= cut}
-        assert left == sorted({"%03d" % number for number in range(24)} - before_cut)
+        assert left == sorted({f"{number:03}" for number in range(24)} - before_cut)
         await broker.stop()
 
 
