@@ -304,6 +304,7 @@ class Broker:
             self._steady,
             self.acknowledgement,
             self.pull.filters,
+            self.background.sync,
         )
 
     def _build_replication(self, etcd: EtcdClient | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from eruca._broker.administering.stats import Stats
@@ -46,6 +48,7 @@ def build_popping(
     steady: SteadyTime,
     acknowledgement: Acknowledgement,
     filters: PullFilters,
+    sync: Callable[[], asyncio.Future[bool]],
 ) -> PopParts:
     """Build the parts, and listen to the store."""
     poplog = PopLog(standing, store, steady)
@@ -54,7 +57,9 @@ def build_popping(
     ordering = Ordering(options, store, offsets, poplog, copies, taking)
     admission = Admission(options, standing, topics, groups, filters)
     service = PopService(options, store, offsets, steady, acknowledgement, admission, poplog, copies, taking, ordering)
-    redelivery = Redelivery(store, offsets, steady, poplog, copies, service.waiting.release_all, service.wake_capped)
+    redelivery = Redelivery(
+        store, offsets, steady, poplog, copies, sync, service.waiting.release_all, service.wake_capped
+    )
     store.dispatched.listen(service.waiting.on_dispatched)
     acknowledgement.reads.readable.listen(service.waiting.on_readable)
     return PopParts(service, redelivery, PopHandlers(service))

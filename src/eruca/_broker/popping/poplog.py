@@ -31,8 +31,6 @@ RECORDS_MAX: Final = 65_536
 # A record is written again at this age, or at half of the log's retention time if that is less.
 _OLD_MS_MAX: Final = 24 * 3_600_000
 _HOUR_MS: Final = 3_600_000
-# A line that was not used for this long is not written again: the table of offsets was saved since.
-_IDLE_MS: Final = 3_600_000
 # Items in one record that is written again.
 _ITEMS_MAX: Final = 256
 
@@ -75,23 +73,12 @@ class PopLog:
         old_ms = min(_OLD_MS_MAX, self._store.options.retention_hours * _HOUR_MS // 2)
         body: list[Item] = []
         for thing in state.list_old(self.end, records_max, now_ms - old_ms):
-            if (item := self._describe(thing, now_ms)) is not None:
-                body.append(item)
+            body.append(_describe(thing))
             if len(body) >= _ITEMS_MAX:
                 break
         if body:
             self.write(body)
         return bool(body)
-
-    def _describe(self, thing: Kept, now_ms: int) -> Item | None:
-        """Return the item that writes something again; None if that is not needed."""
-        if isinstance(thing, Delivery):
-            return thing.describe(max(0, thing.due_ms - thing.pop_ms), -1)
-        assert isinstance(thing, LineState)
-        if thing.deliveries or thing.order is not None or now_ms - thing.used_ms < _IDLE_MS:
-            return describe_line(thing)
-        self.state.drop_line(thing)
-        return None
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -145,3 +132,11 @@ class PopLog:
         except WireError as error:
             log.error("record %d of %s: %s", offset, POP_TOPIC, error)
             return None
+
+
+def _describe(thing: Kept) -> Item:
+    """Return the item that writes something again."""
+    if isinstance(thing, Delivery):
+        return thing.describe(max(0, thing.due_ms - thing.pop_ms), -1)
+    assert isinstance(thing, LineState)
+    return describe_line(thing)

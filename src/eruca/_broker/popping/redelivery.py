@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,6 +44,8 @@ class Redelivery:
     _steady: SteadyTime
     _log: PopLog
     _copies: Copies
+    # Syncs the store to disk.
+    _sync: Callable[[], asyncio.Future[bool]]
     # Answers waiting pops, and tries those again that got nothing because too much was in flight.
     _release: Callable[[], None]
     _wake_capped: Callable[[], None]
@@ -149,6 +152,8 @@ class Redelivery:
 
     async def _tidy(self) -> None:
         self._copies.store_owed(self._steady.now_ms())
+        if any(line.unsafe_end > self._store.flusher.flushed for line in self._log.state.lines.values()):
+            await self._sync()
         await self._write_cursors()
         slices = Slices()
         for _ in range(_TURN_RECORDS):
@@ -184,7 +189,14 @@ class Redelivery:
             self._log.write(body)
 
     def _find_moved(self, line: LineState) -> Cursor | None:
-        offset = self._offsets.get(line.group, name_stored_topic(line), line.queue_id)
+        topic = name_stored_topic(line)
+        offset = self._offsets.get(line.group, topic, line.queue_id)
+        if line.unsafe_end and offset == line.unsafe_from:
+            if self._store.flusher.flushed >= line.unsafe_end:
+                line.unsafe_end = 0
+                self._offsets.put(line.group, topic, line.queue_id, line.next)
+            return None
+        line.unsafe_end = 0
         known = line.next if line.order is None else line.order.next
         if offset < 0 or offset == known:
             return None

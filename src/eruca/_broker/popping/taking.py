@@ -138,7 +138,7 @@ class Taking:
     def find_next(self, source: Source, queue: ConsumeQueue, *, latest: bool) -> int:
         """Return the offset at which a group continues in a queue; a new one is committed. Raises ErucaError."""
         line = source.line
-        offset = self._offsets.get(line.group, source.topic, line.queue_id)
+        offset = self._find_committed(source)
         if offset < 0:
             # A queue that still has its first message is read from there, as RocketMQ does: whoever sends the first
             # messages and then starts a consumer wants them.
@@ -147,10 +147,24 @@ class Taking:
             self._offsets.commit(line.group, source.topic, line.queue_id, offset)
         return offset
 
+    def _find_committed(self, source: Source) -> int:
+        """Return the offset of a group in a queue; -1 if it has none.
+
+        The first pop from a queue is in the log before it is in the table of offsets: should the log lose it in a
+        crash, its messages have to be popped again. From then on the log has the offset, and a start follows it.
+        """
+        offset = self._offsets.get(source.line.group, source.topic, source.line.queue_id)
+        known = self._log.state.lines.get(source.key)
+        if known is not None and known.unsafe_end:
+            if offset == known.unsafe_from:
+                return known.next
+            known.unsafe_end = 0
+        return offset
+
     def count_waiting(self, source: Source) -> int:
         """Return how many messages of a queue a group has not popped yet."""
         queue = self._store.queues.get(source.topic, source.line.queue_id)
-        offset = self._offsets.get(source.line.group, source.topic, source.line.queue_id)
+        offset = self._find_committed(source)
         return 0 if queue is None or offset < 0 else max(0, self._reads.find_max(queue) - offset)
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -172,9 +186,9 @@ class Taking:
         if source.line.kind == RETRY:
             accept = _accept_own(request.group, accept)
         result = self.read(source, offset, count, bytes_max, accept)
-        if result.next_offset != offset:
-            self._offsets.put(request.group, source.topic, source.line.queue_id, result.next_offset)
         if not result.slices:
+            if result.next_offset != offset and (line is None or not line.unsafe_end):
+                self._offsets.put(request.group, source.topic, source.line.queue_id, result.next_offset)
             return None
         found = Found(source, [], [], [], [], result.size, result.next_offset)
         for record in result.slices:
@@ -205,16 +219,21 @@ class Taking:
         for each in found:
             now_ms = state.find_free_time(each.source.key, each.offsets[0], now_ms)
         body: list[Item] = [_describe(each, now_ms, request.invisible_ms) for each in found]
-        try:
-            self._log.write(body)
-        except BaseException:
-            for each in found:
-                self._offsets.put(request.group, each.source.topic, each.source.line.queue_id, each.offsets[0])
-            raise
+        new = {each.source.key for each in found if each.source.key not in state.lines}
+        end = self._log.write(body)
+        for each in found:
+            if each.source.key in new:
+                line = each.source.line
+                state.lines[each.source.key].unsafe_end = end
+                state.lines[each.source.key].unsafe_from = self._offsets.get(
+                    line.group, each.source.topic, line.queue_id
+                )
         result.pop_ms, result.invisible_ms = now_ms, request.invisible_ms
         broker = self._options.now.name
         for each in found:
             line = each.source.line
+            if not state.lines[each.source.key].unsafe_end:
+                self._offsets.put(line.group, each.source.topic, line.queue_id, each.next)
             start = each.offsets[0]
             for record, offset, position, attempt in zip(
                 each.records, each.offsets, each.positions, each.attempts, strict=True

@@ -26,7 +26,18 @@ _TIME_BITS: Final = 44
 class LineState(Kept):
     """A queue as one group reads it."""
 
-    __slots__ = ("deliveries", "group", "in_flight", "kind", "next", "order", "queue_id", "topic", "used_ms")
+    __slots__ = (
+        "deliveries",
+        "group",
+        "in_flight",
+        "kind",
+        "next",
+        "order",
+        "queue_id",
+        "topic",
+        "unsafe_end",
+        "unsafe_from",
+    )
 
     def __init__(self, group: str, topic: str, kind: int, queue_id: int) -> None:
         super().__init__()
@@ -40,8 +51,10 @@ class LineState(Kept):
         #: The state of a line that is read in order.
         self.order: items.Ordered | None = None
         self.in_flight = 0
-        # When something was last delivered or settled.
-        self.used_ms = 0
+        #: Where the first record about the line ends, until that is on disk; then 0, as of what a start has read.
+        self.unsafe_end = 0
+        #: The offset in the table of offsets meanwhile; another one is a reset.
+        self.unsafe_from = -1
 
     @property
     def key(self) -> LineKey:
@@ -132,7 +145,7 @@ class PopState:
             _APPLY[type(item)](self, item, at, now_ms)
 
     def _take(self, item: items.Taken, at: int, now_ms: int) -> None:
-        line = self._open_line(item, now_ms)
+        line = self._open_line(item)
         key = make_key(item.start, item.pop_ms)
         known = line.deliveries.get(key)
         if known is not None:
@@ -152,7 +165,6 @@ class PopState:
         line = self.lines.get((item.group, item.topic, item.kind, item.queue_id))
         delivery = None if line is None else line.deliveries.get(make_key(item.start, item.pop_ms))
         if line is not None and delivery is not None:
-            line.used_ms = now_ms
             self._settle_bits(delivery, item.bits & delivery.open)
 
     def _settle_bits(self, delivery: Delivery, bits: int) -> None:
@@ -166,13 +178,13 @@ class PopState:
             self.pages.drop(delivery)
 
     def _set_cursor(self, item: items.Cursor, at: int, now_ms: int) -> None:
-        line = self._open_line(item, now_ms)
+        line = self._open_line(item)
         line.next = item.next
         self._put_order(line, None)
         self.pages.keep(line, at, now_ms)
 
     def _set_order(self, item: items.Ordered, at: int, now_ms: int) -> None:
-        line = self._open_line(item, now_ms)
+        line = self._open_line(item)
         line.next = item.next
         self._put_order(line, item)
         self.pages.keep(line, at, now_ms)
@@ -208,12 +220,11 @@ class PopState:
 
     # -- lines -------------------------------------------------------------------------------------------------------
 
-    def _open_line(self, names: items.Line, now_ms: int) -> LineState:
+    def _open_line(self, names: items.Line) -> LineState:
         key = names.group, names.topic, names.kind, names.queue_id
         line = self.lines.get(key)
         if line is None:
             line = self.lines[key] = LineState(*key)
-        line.used_ms = now_ms
         return line
 
     def drop_line(self, line: LineState) -> None:
