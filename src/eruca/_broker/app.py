@@ -292,24 +292,15 @@ class Broker:
             reads,
         )
         self.store.dispatched.listen(Arrivals(self.store, reads, self.pull.holds).on_dispatched)
+        parts = (self.live, self.standing, self.store, self.topics, self.groups, self.offsets, self.stats)
+        safe, sync = self.acknowledgement, self.background.sync
         #: Messages that any member of a group may have, until they are acknowledged.
-        self.popping = build_popping(
-            self.live,
-            self.standing,
-            self.store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.stats,
-            self._steady,
-            self.acknowledgement,
-            self.pull.filters,
-            self.background.sync,
-        )
+        self.popping = build_popping(*parts, self._steady, safe, self.pull.filters, sync)
 
     def _build_replication(self, etcd: EtcdClient | None) -> None:
         """Build the parts that deal with the other members of this name, and decide who is the master."""
         store, topics, offsets, schedule, timing = self.store, self.topics, self.offsets, self.schedule, self.timing
+        popping = self.popping.redelivery
         self.replication = Replication(
             self.live,
             self.standing,
@@ -320,17 +311,7 @@ class Broker:
             self._caller,
             self.acknowledgement,
             self.registration,
-            Services(
-                store,
-                topics,
-                offsets,
-                self.once,
-                schedule,
-                timing,
-                self.checks,
-                self.pull.holds,
-                self.popping.redelivery,
-            ),
+            Services(store, topics, offsets, self.once, schedule, timing, self.checks, self.pull.holds, popping),
             CopiedTables(topics, self.groups, offsets, schedule, timing),
             self._known_members,
             self._membership,
@@ -358,6 +339,7 @@ class Broker:
             clients,
             stats,
             self.pull.holds,
+            self.popping.service,
             self.acknowledgement,
             self.schedule,
             self.timing,

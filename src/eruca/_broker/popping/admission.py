@@ -8,6 +8,7 @@ from typing import Final
 from eruca._broker.groups.groups import Groups
 from eruca._broker.options import LiveOptions
 from eruca._broker.popping.contract import PopRequest
+from eruca._broker.popping.poplog import PopLog
 from eruca._broker.pulling.pull import refuse_expression
 from eruca._broker.pulling.subscriptions import TAG, PullFilters
 from eruca._broker.refusals import FAQ, refuse
@@ -31,10 +32,11 @@ class Admission:
     _topics: Topics
     _groups: Groups
     _filters: PullFilters
+    _log: PopLog
 
     def check_master(self) -> None:
         """Refuse on a broker that cannot write down what is in flight."""
-        if not self._standing.writable:
+        if not self._standing.writable or not self._log.is_open:
             refuse(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now, this broker is not the master")
 
     def check_pop(self, request: PopRequest) -> None:

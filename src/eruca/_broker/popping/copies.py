@@ -17,7 +17,6 @@ from eruca._broker.popping.poplog import PopLog
 from eruca._broker.sending.stored import copy_message, read_message
 from eruca._broker.topics import Topics
 from eruca._core.popping.state import LineState
-from eruca._net.turns import Slices
 from eruca._store.messagestore import MessageStore
 from eruca._store.queues.consumequeue import FILLER_SIZE
 from eruca._wire.handle import NORMAL
@@ -130,20 +129,26 @@ class Copies:
 
     # -- what may be missing -----------------------------------------------------------------------------------------
 
-    async def store_missing(self, now_ms: int) -> int:
-        """Store copies that were announced and are not where they should be; return how many."""
+    def drop_stored(self, announced: list[Moved], end: int) -> None:
+        """Remove copies that are where the log says they are from those that are owed.
+
+        Usually they follow the record that announced them, which ends at position `end`, so none has to be read.
+        """
         moved = self._log.state.moved
-        slices = Slices()
-        for key, item in list(moved.items()):
-            if self._is_stored(item):
-                del moved[key]
-            if slices.is_over:
-                await slices.rest()
-        count = len(moved)
-        if count:
+        for item in announced:
+            queue = self._store.queues.get(item.to_topic, item.to_queue)
+            entry = None if queue is None else queue.entry(item.to_offset)
+            if entry is not None and entry.position == end:
+                end += entry.size
+            elif not self._is_stored(item):
+                continue
+            moved.pop((item.position, item.to_topic), None)
+
+    def store_missing(self, now_ms: int) -> None:
+        """Store copies that a crash has cut off. Raises StoreError."""
+        if count := len(self._log.state.moved):
             log.warning("%d copies of popped messages were lost in a crash and are stored again", count)
             self._store_again(now_ms)
-        return count
 
     def _store_again(self, now_ms: int) -> None:
         """Announce copies again, at the places where they are stored now, and store them."""

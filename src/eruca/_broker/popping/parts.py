@@ -55,7 +55,7 @@ def build_popping(
     copies = Copies(store, topics, groups, stats, poplog)
     taking = Taking(options, store, topics, offsets, stats, acknowledgement.reads, poplog)
     ordering = Ordering(options, store, offsets, poplog, copies, taking)
-    admission = Admission(options, standing, topics, groups, filters)
+    admission = Admission(options, standing, topics, groups, filters, poplog)
     service = PopService(options, store, offsets, steady, acknowledgement, admission, poplog, copies, taking, ordering)
     redelivery = Redelivery(
         store, offsets, steady, poplog, copies, sync, service.waiting.release_all, service.wake_capped

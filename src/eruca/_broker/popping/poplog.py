@@ -8,6 +8,7 @@ start reads few records however long messages are in flight.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +21,7 @@ from eruca._net.turns import Slices
 from eruca._store.messagestore import MessageStore
 from eruca._store.queues.consumequeue import ConsumeQueue
 from eruca._wire.names import POP_TOPIC
-from eruca._wire.poplog import Item, Mark, decode_items, encode_items
+from eruca._wire.poplog import Item, Mark, Moved, decode_items, encode_items
 from eruca._wire.record import Record
 from eruca.errors import WireError
 
@@ -48,6 +49,8 @@ class PopLog:
         self.state = PopState()
         #: The end of the log of popping: the offset of the next record.
         self.end = 0
+        #: Whether the state is known and the broker may change it.
+        self.is_open = False
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -86,8 +89,12 @@ class PopLog:
         """Forget everything; `load` reads it again."""
         self.state = PopState()
 
-    async def load(self) -> None:
-        """Read what is in flight from the log."""
+    async def load(self, drop_stored: Callable[[list[Moved], int], None]) -> None:
+        """Read what is in flight from the log.
+
+        `drop_stored` is called with the copies that a record announces and the position where the record ends, and
+        removes those that are stored from the state.
+        """
         queue = self._store.queues.get(POP_TOPIC, 0)
         self.end = 0 if queue is None else queue.max_offset
         low = 0 if queue is None else self._find_low(queue)
@@ -100,6 +107,8 @@ class PopLog:
             if found is not None:
                 record, body = found
                 state.apply(body, offset, record.store_timestamp)
+                if moved := [item for item in body if isinstance(item, Moved)]:
+                    drop_stored(moved, record.position + record.size)
             if slices.is_over:
                 await slices.rest()
         log.info(

@@ -75,19 +75,21 @@ class Redelivery:
         """Read what is in flight, and continue; must run before the first message arrives."""
         if self._running.is_running:
             return
-        await self._log.load()
+        await self._log.load(self._copies.drop_stored)
         for line in self._log.state.lines.values():
             following = line.next if line.order is None else line.order.next
             if following >= 0:
                 topic = name_stored_topic(line)
                 end = self._store.queues.find_end(topic, line.queue_id)
                 self._offsets.put(line.group, topic, line.queue_id, min(following, end))
-        await self._copies.store_missing(self._steady.now_ms())
+        self._copies.store_missing(self._steady.now_ms())
+        self._log.is_open = True
         self._running.start()
         self._tidying.start()
 
     async def stop(self) -> None:
         """Stop storing, and answer those that wait."""
+        self._log.is_open = False
         self._release()
         if not self._running.is_running:
             return
