@@ -83,6 +83,9 @@ class Ordering:
                 state, [each.offset for each in state.messages if each.offset < end and each.offset not in records]
             )
         if not records:
+            if not repeated and not state.messages and end > offset:
+                # Nothing matches up to here.
+                self._offsets.put(request.group, source.topic, source.line.queue_id, end)
             return _FREE
         alive, dead = self._divide(source, state, records)
         items: list[Item] = []
@@ -127,9 +130,6 @@ class Ordering:
                 end = place
                 break
             records[place] = record
-        if not found.slices and not state.messages and found.next_offset != offset:
-            # Nothing matches up to here.
-            self._offsets.put(request.group, source.topic, source.line.queue_id, found.next_offset)
         return records, end
 
     def _read_again(self, queue: ConsumeQueue, offsets: list[int]) -> dict[int, Record]:

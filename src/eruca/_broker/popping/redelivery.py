@@ -82,7 +82,8 @@ class Redelivery:
                 topic = name_stored_topic(line)
                 end = self._store.queues.find_end(topic, line.queue_id)
                 self._offsets.put(line.group, topic, line.queue_id, min(following, end))
-        self._copies.store_missing(self._steady.now_ms())
+        with suppress(StoreError):  # it is tried again every second
+            self._copies.store_missing(self._steady.now_ms())
         self._log.is_open = True
         self._running.start()
         self._tidying.start()

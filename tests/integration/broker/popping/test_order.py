@@ -150,3 +150,15 @@ async def test_another_queue_is_not_blocked(peer: Peer) -> None:
     assert sorted(texts(await take(peer, 32))) == list("0123456789a")
     await peer.send(TOPIC, 1, b"b")
     assert await take(peer) == []
+
+
+async def test_what_does_not_match_blocks_nothing(peer: Peer, clock: VirtualClock) -> None:
+    for number in range(3):
+        await peer.send(TOPIC, 0, b"%d" % number, TAGS="red")
+    assert texts(await take(peer, 32, exp="red")) == "012"
+    assert await take(peer, 32, exp="red") == []
+    clock.advance(INVISIBLE_MS + 1)
+    # Nobody wants them any more.
+    assert await take(peer, 32, exp="blue") == []
+    await peer.send(TOPIC, 0, b"b", TAGS="blue")
+    assert texts(await take(peer, 32, exp="blue")) == "b"
