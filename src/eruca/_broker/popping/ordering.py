@@ -87,7 +87,8 @@ class Ordering:
                 # Nothing matches up to here.
                 self._offsets.put(request.group, source.topic, source.line.queue_id, end)
             return _FREE
-        alive, dead = self._divide(source, state, records)
+        # The last try may be repeated.
+        alive, dead = (records, {}) if repeated else self._divide(source, state, records)
         items: list[Item] = []
         if dead:
             self._copies.store_owed(now_ms)
