@@ -16,7 +16,8 @@ from eruca._testing.clock import VirtualClock
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import UpdateConsumerOffsetHeader
 from eruca._wire.names import POP_TOPIC
-from eruca._wire.record import decode_record
+from eruca._wire.record import Record, decode_record
+from eruca.errors import StoreFull
 from tests.integration.broker.conftest import MakeBroker, MakePeer
 from tests.integration.broker.delivery import cut_unheard
 from tests.integration.broker.peer import Peer
@@ -32,6 +33,7 @@ from tests.integration.broker.popping.popper import (
     revive,
     try_ack,
 )
+from tests.integration.broker.replication.members import wait_until
 
 
 async def restart(broker: Broker, make_broker: MakeBroker, clock: VirtualClock, **options: object) -> Broker:
@@ -173,3 +175,33 @@ async def test_offsets_come_from_the_log(make_broker: MakeBroker, make_peer: Mak
     peer = make_peer(broker)
     await peer.make_topic(TOPIC, 1)
     assert await pop(peer) == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_copy_that_could_not_be_stored_is_owed(
+    make_broker: MakeBroker, make_peer: MakePeer, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    clock = VirtualClock()
+    broker = await make_broker(clock=clock)
+    peer = make_peer(broker)
+    await fill(peer, 4, queues=1)
+    await pop(peer)
+    clock.advance(INVISIBLE_MS + 1000)
+    append = broker.store.append
+    stored: list[Record] = []
+
+    def fail(record: Record) -> Record:
+        if record.topic.startswith("%RETRY%") and len(stored) == 2:
+            raise StoreFull("the test says so")
+        stored.append(record)
+        return append(record)
+
+    stored.append(Record(TOPIC))  # the announcement makes two
+    monkeypatch.setattr(broker.store, "append", fail)
+    revive(broker)
+    monkeypatch.setattr(broker.store, "append", append)
+    if restarts:
+        broker = await restart(broker, make_broker, clock)
+        peer = make_peer(broker)
+    await wait_until(lambda: broker.store.queues.find_end(f"%RETRY%{GROUP}_{TOPIC}", 0) == 4)
+    assert bodies(await pop_all(peer)) == ["000", "001", "002", "003"]
