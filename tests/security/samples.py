@@ -117,25 +117,9 @@ def new_topic() -> h.CreateTopicHeader:
     return h.CreateTopicHeader(topic="new", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6)
 
 
-def sample_broker(facts: Facts) -> Samples:
-    """Requests for a broker that has the topic, the group, and a client in it."""
+def _sample_pops() -> dict[RequestCode, Sample]:
     code = RequestCode
-    to_client = {"REPLY_TO_CLIENT": CLIENT}
-    queue = MessageQueue(BROKER, 0, TOPIC)
-    locks = LockBody(client_id=CLIENT, consumer_group=GROUP, mq_set=[queue])
-    directly = h.ConsumeDirectlyHeader(GROUP, client_id=CLIENT, message_id=facts.message_id, broker_name=BROKER)
     return {
-        code.SEND_MESSAGE: Sample(long(), b"body"),
-        code.SEND_MESSAGE_V2: Sample(short(), b"body"),
-        code.SEND_BATCH_MESSAGE: Sample(short(), [BatchItem(flag=0, body=b"body", properties=b"")]),
-        code.SEND_REPLY_MESSAGE: Sample(long(REPLIES, **to_client), b"body"),
-        code.SEND_REPLY_MESSAGE_V2: Sample(short(REPLIES, **to_client), b"body"),
-        code.CONSUMER_SEND_MSG_BACK: Sample(h.SendBackHeader(facts.position, GROUP, 0)),
-        code.END_TRANSACTION: Sample(
-            h.EndTransactionHeader(PRODUCERS, facts.half_offset, facts.half_position, 8, facts.half_id)
-        ),
-        code.RESUME_CHECK_HALF_MESSAGE: Sample(h.MessageIdHeader(facts.half_id)),
-        code.PULL_MESSAGE: Sample(pull()),
         code.POP_MESSAGE: Sample(
             h.PopMessageHeader(
                 consumer_group=GROUP,
@@ -156,6 +140,29 @@ def sample_broker(facts: Facts) -> Samples:
         code.BATCH_ACK_MESSAGE: Sample(
             None, BatchAckBody(acks=[BatchAck(group=GROUP, topic=TOPIC, bits="AQ==")], broker_name=BROKER)
         ),
+    }
+
+
+def sample_broker(facts: Facts) -> Samples:
+    """Requests for a broker that has the topic, the group, and a client in it."""
+    code = RequestCode
+    to_client = {"REPLY_TO_CLIENT": CLIENT}
+    queue = MessageQueue(BROKER, 0, TOPIC)
+    locks = LockBody(client_id=CLIENT, consumer_group=GROUP, mq_set=[queue])
+    directly = h.ConsumeDirectlyHeader(GROUP, client_id=CLIENT, message_id=facts.message_id, broker_name=BROKER)
+    return {
+        code.SEND_MESSAGE: Sample(long(), b"body"),
+        code.SEND_MESSAGE_V2: Sample(short(), b"body"),
+        code.SEND_BATCH_MESSAGE: Sample(short(), [BatchItem(flag=0, body=b"body", properties=b"")]),
+        code.SEND_REPLY_MESSAGE: Sample(long(REPLIES, **to_client), b"body"),
+        code.SEND_REPLY_MESSAGE_V2: Sample(short(REPLIES, **to_client), b"body"),
+        code.CONSUMER_SEND_MSG_BACK: Sample(h.SendBackHeader(facts.position, GROUP, 0)),
+        code.END_TRANSACTION: Sample(
+            h.EndTransactionHeader(PRODUCERS, facts.half_offset, facts.half_position, 8, facts.half_id)
+        ),
+        code.RESUME_CHECK_HALF_MESSAGE: Sample(h.MessageIdHeader(facts.half_id)),
+        code.PULL_MESSAGE: Sample(pull()),
+        **_sample_pops(),
         code.QUERY_MESSAGE: Sample(h.QueryMessageHeader(TOPIC, "key", 8, 0, 2**60)),
         code.VIEW_MESSAGE_BY_ID: Sample(h.ViewMessageHeader(facts.position)),
         code.QUERY_CONSUMER_OFFSET: Sample(h.QueryConsumerOffsetHeader(GROUP, TOPIC, 0)),

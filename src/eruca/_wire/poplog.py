@@ -46,7 +46,7 @@ class Taken(Line, frozen=True, array_like=True, tag=1, gc=False):
     gaps: list[int]
     # A bit for each message that is in flight.
     open: int
-    # The messages come again with the same number of attempts.
+    # The next delivery has the same number of attempts.
     suspended: bool = False
 
 

@@ -36,9 +36,9 @@ from eruca._wire.handle import NORMAL, RETRY, Handle
 from eruca._wire.poplog import Item, Ordered, Settled, Taken
 from eruca.errors import StoreError
 
-# How often a pop that waits for nothing goes on with more queues; each time it begins with another one.
+# How often a pop that waits for nothing looks into more queues; each time it begins with another one.
 _TURNS_MAX: Final = 16
-# A waiting pop goes on after this time.
+# A waiting pop looks into more queues after this time.
 _AGAIN_S: Final = 0.005
 # Without a slave there is nothing to wait for.
 _OUTCOMES: Final = {
