@@ -159,16 +159,16 @@ class BatchAck(JsonBody, kw_only=True):
     """Messages of one delivery to acknowledge; the names on the wire have one or two letters."""
 
     # A bit set in base64: bit n is the message n behind the first one.
-    bits: str = msgspec.field(default="", name="b")
-    group: str = msgspec.field(default="", name="c")
-    invisible_time: Int64 = msgspec.field(default=0, name="it")
-    pop_time: Int64 = msgspec.field(default=0, name="pt")
-    queue_id: Int32 = msgspec.field(default=0, name="q")
+    bits: str = kept("", "b")
+    group: str = kept("", "c")
+    invisible_time: Int64 = kept(0, "it")
+    pop_time: Int64 = kept(0, "pt")
+    queue_id: Int32 = kept(0, "q")
     # 0: the topic; 1 and 2: its retry topic.
-    retry: str = msgspec.field(default="0", name="r")
-    revive_queue_id: Int32 = msgspec.field(default=0, name="rq")
-    start_offset: Int64 = msgspec.field(default=0, name="so")
-    topic: str = msgspec.field(default="", name="t")
+    retry: str = kept("0", "r")
+    revive_queue_id: Int32 = kept(0, "rq")
+    start_offset: Int64 = kept(0, "so")
+    topic: str = kept("", "t")
 
 
 class BatchAckBody(JsonBody, kw_only=True):
