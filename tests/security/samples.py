@@ -14,6 +14,8 @@ from typing import Any
 from eruca._wire import headers as h
 from eruca._wire.batch import BatchItem
 from eruca._wire.bodies import (
+    BatchAck,
+    BatchAckBody,
     CheckClientBody,
     ConsumerData,
     DataVersion,
@@ -38,6 +40,8 @@ from tests.unit.filterserver import modules
 TOPIC, GROUP, REPLIES = "orders", "billing", "DefaultCluster_REPLY_TOPIC"
 PRODUCERS, CLIENT, BROKER = "producers", "client-1", "broker-a"
 NEW_ACCOUNT = "new-account"
+# The handle of a popped message that is not in flight.
+HANDLE = f"0 1 60000 0 0 {BROKER} 0 0"
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,32 @@ def new_topic() -> h.CreateTopicHeader:
     return h.CreateTopicHeader(topic="new", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6)
 
 
+def _sample_pops() -> dict[RequestCode, Sample]:
+    code = RequestCode
+    return {
+        code.POP_MESSAGE: Sample(
+            h.PopMessageHeader(
+                consumer_group=GROUP,
+                topic=TOPIC,
+                queue_id=0,
+                max_message_nums=1,
+                invisible_time=60_000,
+                poll_time=0,
+                born_time=1,
+                init_mode=0,
+            )
+        ),
+        # Nothing has these handles: an account without the right must not learn that.
+        code.ACK_MESSAGE: Sample(h.AckMessageHeader(GROUP, TOPIC, 0, HANDLE, 0), expected=ResponseCode.NO_MESSAGE),
+        code.CHANGE_MESSAGE_INVISIBLETIME: Sample(
+            h.ChangeInvisibleTimeHeader(GROUP, TOPIC, 0, HANDLE, 0, 1000), expected=ResponseCode.NO_MESSAGE
+        ),
+        code.BATCH_ACK_MESSAGE: Sample(
+            None, BatchAckBody(acks=[BatchAck(group=GROUP, topic=TOPIC, bits="AQ==")], broker_name=BROKER)
+        ),
+    }
+
+
 def sample_broker(facts: Facts) -> Samples:
     """Requests for a broker that has the topic, the group, and a client in it."""
     code = RequestCode
@@ -132,6 +162,7 @@ def sample_broker(facts: Facts) -> Samples:
         ),
         code.RESUME_CHECK_HALF_MESSAGE: Sample(h.MessageIdHeader(facts.half_id)),
         code.PULL_MESSAGE: Sample(pull()),
+        **_sample_pops(),
         code.QUERY_MESSAGE: Sample(h.QueryMessageHeader(TOPIC, "key", 8, 0, 2**60)),
         code.VIEW_MESSAGE_BY_ID: Sample(h.ViewMessageHeader(facts.position)),
         code.QUERY_CONSUMER_OFFSET: Sample(h.QueryConsumerOffsetHeader(GROUP, TOPIC, 0)),

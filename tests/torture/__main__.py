@@ -18,6 +18,7 @@ from tests.torture.delivery import forget as forget_delivery
 from tests.torture.delivery import torture as run_delivery
 from tests.torture.hostile import torture as run_hostile
 from tests.torture.limits import torture as run_limits
+from tests.torture.popkills import torture as run_pop_kills
 from tests.torture.replication import PARTS as REPLICATION_PARTS
 from tests.torture.replication import forget as forget_replication
 from tests.torture.replication import run_part as run_replication_part
@@ -35,6 +36,7 @@ STORIES = {
     "delivery": run_delivery,
     "hostile": run_hostile,
     "limits": run_limits,
+    "pop-kills": run_pop_kills,
     "send-soon": run_send_soon,
     "spark": run_spark,
     "replication": run_replication,

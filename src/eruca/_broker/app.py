@@ -34,6 +34,7 @@ from eruca._broker.housekeeping import Housekeeping
 from eruca._broker.observing.figures import BrokerFigures
 from eruca._broker.opening import open_in_thread
 from eruca._broker.options import BrokerOptions, LiveOptions
+from eruca._broker.popping.parts import build_popping
 from eruca._broker.ports import Ports
 from eruca._broker.pulling.arrivals import Arrivals
 from eruca._broker.pulling.pull import PullHandlers
@@ -250,7 +251,7 @@ class Broker:
         reads = ReadLimit(options, standing, store, self._known_members.confirmed)
         gate = Gate(clock) if options.now.failover else None
         self.acknowledgement = Acknowledgement(options, standing, store, group_commit, stats.put_times, reads, gate)
-        steady = SteadyTime(clock, store)
+        self._steady = steady = SteadyTime(clock, store)
         #: Deliver delayed messages: at any time, and by levels.
         self._cancellations = Cancellations(options, clock)
         self.timing = Timing(options, standing, clock, store, sync, stats, steady, self._cancellations)
@@ -293,10 +294,15 @@ class Broker:
             reads,
         )
         self.store.dispatched.listen(Arrivals(self.store, reads, self.pull.holds).on_dispatched)
+        parts = (self.live, self.standing, self.store, self.topics, self.groups, self.offsets, self.stats)
+        safe, sync = self.acknowledgement, self.background.sync
+        #: Messages that any member of a group may have, until they are acknowledged.
+        self.popping = build_popping(*parts, self._steady, safe, self.pull.filters, sync)
 
     def _build_replication(self, etcd: EtcdClient | None) -> None:
         """Build the parts that deal with the other members of this name, and decide who is the master."""
         store, topics, offsets, schedule, timing = self.store, self.topics, self.offsets, self.schedule, self.timing
+        popping = self.popping.redelivery
         self.replication = Replication(
             self.live,
             self.standing,
@@ -307,7 +313,7 @@ class Broker:
             self._caller,
             self.acknowledgement,
             self.registration,
-            Services(store, topics, offsets, self.once, schedule, timing, self.checks, self.pull.holds),
+            Services(store, topics, offsets, self.once, schedule, timing, self.checks, self.pull.holds, popping),
             CopiedTables(topics, self.groups, offsets, schedule, timing),
             self._known_members,
             self._membership,
@@ -335,6 +341,7 @@ class Broker:
             clients,
             stats,
             self.pull.holds,
+            self.popping.service,
             self.acknowledgement,
             self.schedule,
             self.timing,
@@ -379,6 +386,7 @@ class Broker:
             ReplyHandlers(options, standing, clock, store, clients, stats, safe, drafting),
             TransactionHandlers(options, standing, store, stats, safe, self._decisions),
             self.pull,
+            self.popping.handlers,
             QueryHandlers(options, store, clients, self.pull.pieces),
             ClientHandlers(options, store, topics, groups, self.offsets, clients, safe.reads, self.pull.filters),
             LockHandlers(self.locks),
@@ -393,9 +401,12 @@ class Broker:
         operators, announce = Operators(standing), self.registration.announce
         started_ms, delays = self.started_ms, self.schedule.snapshot
         safe, kept, overridden = self.acknowledgement, self._kept_options, self._overridden
+        popping = self.popping.redelivery
         return (
-            TopicHandlers(options, store, background, topics, offsets, stats, saver, locks, operators, announce),
-            GroupHandlers(clock, groups, offsets, clients, stats, saver, locks, operators),
+            TopicHandlers(
+                options, store, background, topics, offsets, stats, saver, locks, operators, announce, popping
+            ),
+            GroupHandlers(clock, groups, offsets, clients, stats, saver, locks, operators, popping),
             ProgressHandlers(options, standing, clock, store, topics, groups, offsets, clients, stats, delays),
             RelayHandlers(options, store, topics, offsets, clients, self.access.may_subscribe),
             ConfigHandlers(
@@ -460,6 +471,7 @@ class Broker:
         """Reply to requests that wait for an acknowledgement or for messages."""
         self.acknowledgement.abandon()
         self.pull.holds.release_all()
+        self.popping.service.waiting.release_all()
 
     async def _save_tables(self) -> None:
         self.once.finish()

@@ -43,6 +43,41 @@ class BrokerLimitOptions(LimitOptions):
         low=0,
         mutable=True,
     )
+    pop_waiting_max: int = option(
+        100_000,
+        "maxPopPollingSize",
+        "maximum number of pops that wait for messages; one more is answered with `polling full`",
+        low=0,
+        mutable=True,
+    )
+    pop_waiting_of_group_max: int = option(
+        1024,
+        "popPollingSize",
+        "maximum number of pops of one group and topic that wait for messages",
+        low=0,
+        mutable=True,
+    )
+    pop_in_flight_max: int = option(
+        limits.POP_IN_FLIGHT_MAX,
+        "maxPopInFlight",
+        "maximum number of messages that are popped and not acknowledged yet; further ones are not delivered",
+        low=1,
+        high=limits.POP_IN_FLIGHT_CEILING,
+        mutable=True,
+    )
+    pop_threshold: bool = option(
+        False,
+        "enablePopMessageThreshold",
+        "limit what a group has in flight of one queue to popInflightMessageThreshold",
+        mutable=True,
+    )
+    pop_queue_in_flight_max: int = option(
+        10_000,
+        "popInflightMessageThreshold",
+        "maximum number of messages of one queue that a group has in flight, if enablePopMessageThreshold is true",
+        low=1,
+        mutable=True,
+    )
     topics_max: int = option(
         limits.TOPICS_MAX,
         "maxTopics",

@@ -53,7 +53,8 @@ class Topics:
         self._options = options.now
         self._standing = standing
         self._clock = clock
-        self._name_length_max = name_length_max
+        #: The longest name of a new topic.
+        self.name_length_max = name_length_max
         self.data_version = table.data_version
         self._topics: dict[str, TopicConfig] = dict(table.topic_config_table)
         #: Return the settings of a topic, None if there is none. Every send calls it.
@@ -143,7 +144,7 @@ class Topics:
     def put(self, config: TopicConfig) -> TopicConfig:
         """Create or change a topic. Raises InvalidName, or TableFull if the table is full."""
         name = config.topic_name
-        check_topic(name, self._name_length_max)
+        check_topic(name, self.name_length_max)
         is_new = name not in self._topics
         if is_new:
             size = _weigh(name)

@@ -242,6 +242,12 @@ CALLS_IN_FLIGHT_MAX = 65_535
 # queue and group; one above a limit is answered at once, which costs its client a little more work and us no memory.
 HOLDS_OF_CONNECTION_MAX = 20_000
 HOLDS_MAX = 150_000
+# Messages that are popped and not acknowledged: a delivery has up to 32 and takes about 400 bytes, so these take 25 MB
+# in full deliveries, and 800 MB one by one.
+POP_IN_FLIGHT_MAX = 2_000_000
+POP_IN_FLIGHT_CEILING = 50_000_000
+# How long a pop waits; RocketMQ's clients ask for 15 to 20 seconds.
+POP_WAIT_MS_MAX = 60_000
 HOLDS_OF_CONNECTION_BYTES_MAX = 32 * 1024 * 1024
 HOLDS_BYTES_MAX = 150 * 1024 * 1024
 # Memory of a held pull apart from the texts of its header.

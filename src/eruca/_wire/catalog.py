@@ -29,7 +29,17 @@ from eruca._wire.codecs import (
 )
 from eruca._wire.codes import VERSION_ANNOUNCED, RequestCode, ResponseCode
 from eruca._wire.command import Command, make_request
-from eruca._wire.concerns import NOTHING, Concerns, Names, ReadTopic, names_of_check, names_of_heartbeat, names_of_lock
+from eruca._wire.concerns import (
+    NOTHING,
+    Concerns,
+    Names,
+    ReadTopic,
+    name_popped_topic,
+    names_of_batch_ack,
+    names_of_check,
+    names_of_heartbeat,
+    names_of_lock,
+)
 from eruca._wire.ext import Header
 
 
@@ -125,6 +135,7 @@ _SHORT: Final = {"header": h.SendMessageV2Header, "concerns": Concerns(topics=("
 _TOPIC: Final = Concerns(topics=("topic",))
 _GROUP: Final = Concerns(groups=("consumerGroup",))
 _BOTH: Final = Concerns(topics=("topic",), groups=("consumerGroup",))
+_POPPED: Final = Concerns(topics=("topic",), groups=("consumerGroup",), is_popped=True)
 _LOCKED: Final = Concerns(in_body=names_of_lock)
 _TOPIC_LIST: Final = JsonCodec(b.TopicList)
 _KV_TABLE: Final = JsonCodec(b.KVTable)
@@ -189,6 +200,18 @@ CATALOG: Final[dict[RequestCode, RequestSpec]] = {
         answer_body=JsonCodec(b.LockedBody)),
     RequestCode.UNLOCK_BATCH_MQ: _row(
         "unlock queues", _CB, right=Right.SUBSCRIBE, concerns=_LOCKED, body=JsonCodec(b.LockBody)),
+
+    RequestCode.POP_MESSAGE: _row(
+        "pop messages of a topic", _CB, right=Right.SUBSCRIBE, concerns=_BOTH, header=h.PopMessageHeader,
+        answer=h.PopMessageAnswerHeader, answer_body=_RECORDS),
+    RequestCode.ACK_MESSAGE: _row(
+        "acknowledge a popped message", _CB, right=Right.SUBSCRIBE, concerns=_POPPED, header=h.AckMessageHeader),
+    RequestCode.BATCH_ACK_MESSAGE: _row(
+        "acknowledge popped messages", _CB, right=Right.SUBSCRIBE, concerns=Concerns(in_body=names_of_batch_ack),
+        body=JsonCodec(b.BatchAckBody)),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _row(
+        "make a popped message visible at another time", _CB, right=Right.SUBSCRIBE, concerns=_POPPED,
+        header=h.ChangeInvisibleTimeHeader, answer=h.ChangeInvisibleTimeAnswerHeader),
 
     # --- clients and their groups -----------------------------------------------------------------------------------
     # Any account may send these two, but only for groups that it may consume as.
@@ -395,6 +418,8 @@ def find_names(
     concerns = spec.concerns
     topics = tuple([ext[field] for field in concerns.topics if field in ext])
     groups = tuple([ext[field] for field in concerns.groups if field in ext])
+    if concerns.is_popped and groups:
+        topics = tuple([name_popped_topic(groups[0], topic) for topic in topics])
     if concerns.position and read_topic is not None:
         # As the handler reads it: a number can be written in more than one way.
         position = getattr(command.decode_header(spec.header), concerns.position)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from eruca._wire.bodies import CheckClientBody, HeartbeatData, LockBody
+from eruca._wire.bodies import BatchAckBody, CheckClientBody, HeartbeatData, LockBody
+from eruca._wire.names import name_pop_retry
 
 
 class Names(NamedTuple):
@@ -30,6 +31,8 @@ class Concerns:
     groups: tuple[str, ...] = ()
     #: The attribute of the header with the position of a record, whose topic the request concerns; empty: none.
     position: str = ""
+    #: Whether the retry topic of the group for a topic stands for that topic.
+    is_popped: bool = False
     #: Finds the names in the decoded body.
     in_body: Callable[[Any], Names] | None = None
 
@@ -53,3 +56,15 @@ def names_of_lock(body: LockBody) -> Names:
 def names_of_check(body: CheckClientBody) -> Names:
     """The group and the topic of an expression to check."""
     return Names((body.subscription_data.topic,), (body.group,))
+
+
+def names_of_batch_ack(body: BatchAckBody) -> Names:
+    """The groups and topics of the messages."""
+    topics = {name_popped_topic(ack.group, ack.topic): None for ack in body.acks}
+    return Names(tuple(topics), tuple({ack.group: None for ack in body.acks}))
+
+
+def name_popped_topic(group: str, topic: str) -> str:
+    """Return the topic that a group popped, where a client may name the retry topic in which the message was."""
+    prefix = name_pop_retry(group, "")
+    return topic[len(prefix) :] if topic.startswith(prefix) else topic

@@ -12,6 +12,8 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+# Eruca's own: what is in flight (`wire.poplog`).
+POP_TOPIC: Final = "rmq_sys_ERUCA_POP_LOG"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 MAX_CHECK_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -23,7 +25,16 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TEMPLATE_TOPIC: Final = "TBW102"
 # Only brokers write to these.
 FORBIDDEN_TO_SEND: Final = frozenset(
-    {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAX_CHECK_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+    {
+        SCHEDULE_TOPIC,
+        TIMER_TOPIC,
+        POP_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        MAX_CHECK_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
 )
 # Topics of brokers, in addition to those whose name starts with the prefix.
 SYSTEM_TOPICS: Final = FORBIDDEN_TO_SEND | {TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
@@ -72,6 +83,11 @@ def check_topic(topic: str, length_max: int = TOPIC_BYTES_MAX) -> str:
 def check_group(group: str) -> str:
     """Return the group, or raise InvalidName with the rule it breaks."""
     return _check("group", group, GROUP_BYTES_MAX)
+
+
+def name_pop_retry(group: str, topic: str) -> str:
+    """Return the topic with the messages of a topic that a group popped and did not acknowledge."""
+    return f"{RETRY_PREFIX}{group}_{topic}"
 
 
 def check_label(kind: str, label: str) -> str:

@@ -58,6 +58,14 @@ TIMER_ROLLED_FROM: Final = "TIMER_ROLLED_FROM"
 # Set by our Spark sink and idempotent producers: query, batch, partition and row of a message that our broker must
 # store once (`wire.once`).
 ERUCA_ONCE: Final = "ERUCA_ONCE"
+# Messages that were popped and not acknowledged, with the names of RocketMQ 5: when it was delivered first, and the
+# group of a message in a retry topic, whose name does not tell where the group ends and the topic begins.
+FIRST_POP_TIME: Final = "1ST_POP_TIME"
+ORIGIN_GROUP: Final = "ORIGIN_GROUP"
+DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+# Set by our broker in such a copy: the position of the original.
+ERUCA_POPPED_FROM: Final = "ERUCA_POPPED_FROM"
 
 # The DELAY of a message that is redelivered for the first time, unless specified: 10 s, and more each time.
 RETRY_LEVEL_FIRST: Final = 3

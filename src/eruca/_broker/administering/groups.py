@@ -12,6 +12,7 @@ from eruca._broker.groups.clients import Clients, Member
 from eruca._broker.groups.groups import Groups
 from eruca._broker.groups.locks import QueueLocks
 from eruca._broker.groups.offsets import Offsets
+from eruca._broker.popping.redelivery import Redelivery
 from eruca._broker.refusals import refuse
 from eruca._ground.clock import Clock
 from eruca._ground.limits import TOPIC_QUEUES_MAX
@@ -44,6 +45,7 @@ class GroupHandlers:
     _saver: TableSaver
     _locks: QueueLocks
     _operators: Operators
+    _popping: Redelivery
 
     def register(self, table: HandlerTable) -> None:
         """Register the handlers."""
@@ -86,6 +88,7 @@ class GroupHandlers:
             self._offsets.remove_group(group)
         self._stats.remove_group(group)
         self._locks.remove_group(group)
+        self._popping.forget(group=group)
         with self._operators.wait():
             await self._saver.wait_until_saved("groups")
         return Reply()

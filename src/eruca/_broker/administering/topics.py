@@ -13,6 +13,7 @@ from eruca._broker.groups.locks import QueueLocks
 from eruca._broker.groups.offsets import Offsets
 from eruca._broker.groups.progress import find_ends, read_time_at
 from eruca._broker.options import LiveOptions
+from eruca._broker.popping.redelivery import Redelivery
 from eruca._broker.pulling.query import LEFT_OVER_REMARK
 from eruca._broker.refusals import refuse, refuse_topic_name
 from eruca._broker.standing import Standing
@@ -26,7 +27,7 @@ from eruca._store.tables.saving import TableSaver
 from eruca._wire.bodies import MessageQueue, TopicConfig, TopicList, TopicOffset, TopicStatsTable
 from eruca._wire.codes import RequestCode, ResponseCode
 from eruca._wire.headers import CreateTopicHeader, EmptyHeader
-from eruca._wire.names import FORBIDDEN_TO_SEND, TIMER_TOPIC
+from eruca._wire.names import FORBIDDEN_TO_SEND, POP_TOPIC, TIMER_TOPIC
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class TopicHandlers:
     _operators: Operators
     # Registers the broker again, and waits for the name servers.
     _tell_nameservers: Callable[[], Awaitable[None]]
+    _popping: Redelivery
 
     def register(self, table: HandlerTable) -> None:
         """Register the handlers."""
@@ -151,6 +153,7 @@ class TopicHandlers:
         self._offsets.remove_topic(topic)
         self._stats.remove_topic(topic)
         self._locks.remove_topic(topic)
+        self._popping.forget(topic=topic)
         await self._background.remove_topic(topic)
 
     def _check_name(self, topic: str) -> None:
@@ -168,8 +171,8 @@ class TopicHandlers:
     def list_own(self, request: Request) -> Reply:
         """List the system topics."""
         topics = self._topics
-        # 4.9 has no timer topic, so it is listed only once it is used.
-        unused = {TIMER_TOPIC} if topics.get(TIMER_TOPIC) is None else set()
+        # 4.9 has no timer topic, so it is listed only once it is used. What is in flight is nobody's business.
+        unused = {POP_TOPIC} if topics.get(TIMER_TOPIC) is not None else {TIMER_TOPIC, POP_TOPIC}
         return Reply(body=TopicList(topic_list=sorted((topics.own | FORBIDDEN_TO_SEND) - unused)))
 
     async def describe(self, request: Request) -> Reply:

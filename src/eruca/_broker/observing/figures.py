@@ -22,6 +22,7 @@ from eruca._broker.observing.readiness import list_obstacles
 from eruca._broker.observing.rocketmq5 import Rocketmq5Tables, StorageFacts
 from eruca._broker.observing.runtimefigures import read_runtime
 from eruca._broker.options import LiveOptions
+from eruca._broker.popping.service import PopService
 from eruca._broker.pulling.hold import Holds
 from eruca._broker.registering.registration import Registration
 from eruca._broker.replication.acknowledging import Acknowledgement
@@ -54,6 +55,7 @@ class BrokerFigures:
         clients: Clients,
         stats: Stats,
         holds: Holds,
+        popping: PopService,
         acknowledgement: Acknowledgement,
         schedule: Schedule,
         timing: Timing,
@@ -80,7 +82,7 @@ class BrokerFigures:
         self._replication = replication
         self._runtime = runtime
         cluster, name = options.now.cluster, options.now.name
-        self._progress = ProgressReader(clock, store, topics, offsets, clients, stats)
+        self._progress = ProgressReader(clock, store, topics, offsets, clients, stats, popping.count_in_flight)
         self._members = ClientFigures(options, clock, clients)
         self._exporter = ExporterTables(cluster, name, store, offsets, clients, stats)
         self._rocketmq5 = Rocketmq5Tables(cluster, name, clients, stats)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -35,7 +36,8 @@ class GroupProgress(NamedTuple):
     # The same as RocketMQ 5 counts: in a queue without an offset none.
     lag: int
     lag_ms: int
-    # Messages that were pulled and not committed, and those that were not pulled; the age of the oldest of the latter.
+    # Messages that were pulled and not committed, or popped and not acknowledged; those that were not pulled; the age
+    # of the oldest of the latter.
     in_flight: int
     ready: int
     queueing_ms: int
@@ -45,14 +47,23 @@ class ProgressReader:
     """Computes the progress of groups. The store time of a message is read once, while the offset stays the same."""
 
     def __init__(
-        self, clock: Clock, store: MessageStore, topics: Topics, offsets: Offsets, clients: Clients, stats: Stats
+        self,
+        clock: Clock,
+        store: MessageStore,
+        topics: Topics,
+        offsets: Offsets,
+        clients: Clients,
+        stats: Stats,
+        count_popped: Callable[[str, str], int],
     ) -> None:
+        """`count_popped` returns how many messages of a topic a group has popped and not acknowledged."""
         self._clock = clock
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._clients = clients
         self._stats = stats
+        self._count_popped = count_popped
         # By topic, queue and offset: of the last collection, and of the one in progress.
         self._known: dict[tuple[str, int, int], int] = {}
         self._found: dict[tuple[str, int, int], int] = {}
@@ -130,7 +141,7 @@ class ProgressReader:
             behind_ms=behind_ms,
             lag=lag,
             lag_ms=lag_ms,
-            in_flight=in_flight,
+            in_flight=in_flight + self._count_popped(group, name),
             ready=ready,
             queueing_ms=queueing_ms,
         )

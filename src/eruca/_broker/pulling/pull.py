@@ -129,7 +129,7 @@ class PullHandlers:
             try:
                 await self._filters.prepare(kind, text)
             except ExpressionError as error:
-                raise _refuse_expression(error) from None
+                raise refuse_expression(error) from None
             if not link.is_open:
                 return None
             return self._pull(link, command, header, may_hold=True, first=True)
@@ -332,7 +332,7 @@ class PullHandlers:
         try:
             return self._filters.get(kind, text)
         except ExpressionError as error:
-            raise _refuse_expression(error) from None
+            raise refuse_expression(error) from None
 
     # -- holding -----------------------------------------------------------------------------------------------------
 
@@ -378,7 +378,8 @@ def _choose_bounds(header: PullMessageHeader, options: BrokerOptions) -> ReadBou
     return ReadBounds(count_max if count > count_max else count if count > 1 else 1, bytes_max, joined=True)
 
 
-def _refuse_expression(error: ExpressionError) -> RequestRefused:
+def refuse_expression(error: ExpressionError) -> RequestRefused:
+    """Return the error for a request with an invalid expression."""
     return RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}")
 
 

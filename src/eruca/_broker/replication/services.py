@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from eruca._broker.delaying.schedule import Schedule
 from eruca._broker.delaying.timing import Timing
 from eruca._broker.groups.offsets import Offsets
+from eruca._broker.popping.redelivery import Redelivery
 from eruca._broker.pulling.hold import Holds
 from eruca._broker.sending.once import Once
 from eruca._broker.topics import Topics
@@ -17,7 +18,7 @@ from eruca._wire.names import FORBIDDEN_TO_SEND
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Services:
-    """Delayed delivery, the timer, transaction checks, marks of sinks, and held pulls."""
+    """Delayed delivery, the timer, popping, transaction checks, marks of sinks, and held pulls."""
 
     _store: MessageStore
     _topics: Topics
@@ -27,6 +28,7 @@ class Services:
     _timing: Timing
     _checks: CheckBackService
     _holds: Holds
+    _popping: Redelivery
 
     async def catch_up(self) -> None:
         """Read the marks in the log up to its end."""
@@ -51,6 +53,7 @@ class Services:
         """Start the services of a master."""
         await self._schedule.start()
         await self._timing.start()
+        await self._popping.start()
         self._checks.start()
 
     async def follow(self) -> None:
@@ -64,6 +67,7 @@ class Services:
         """Stop storing messages."""
         await self._schedule.stop()
         await self._timing.stop()
+        await self._popping.stop()
         await self._checks.stop()
 
     def renew_topics(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from eruca._wire.bodies.clients import (
     AccountInfo,
     AccountList,
+    BatchAck,
+    BatchAckBody,
     CheckClientBody,
     Connection,
     ConsumeDirectlyResult,
@@ -96,6 +98,8 @@ from eruca._wire.bodies.topics import (
 __all__ = [
     "AccountInfo",
     "AccountList",
+    "BatchAck",
+    "BatchAckBody",
     "BodyError",
     "BrokerData",
     "BrokerStatsData",

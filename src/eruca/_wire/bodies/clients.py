@@ -155,6 +155,29 @@ class LockBody(JsonBody, kw_only=True):
     mq_set: list[MessageQueue] = kept_list()
 
 
+class BatchAck(JsonBody, kw_only=True):
+    """Messages of one delivery to acknowledge; the names on the wire have one or two letters."""
+
+    # A bit set in base64: bit n is the message n behind the first one.
+    bits: str = kept("", "b")
+    group: str = kept("", "c")
+    invisible_time: Int64 = kept(0, "it")
+    pop_time: Int64 = kept(0, "pt")
+    queue_id: Int32 = kept(0, "q")
+    # 0: the topic; 1 and 2: its retry topic.
+    retry: str = kept("0", "r")
+    revive_queue_id: Int32 = kept(0, "rq")
+    start_offset: Int64 = kept(0, "so")
+    topic: str = kept("", "t")
+
+
+class BatchAckBody(JsonBody, kw_only=True):
+    """Acknowledge messages of several deliveries (200151)."""
+
+    acks: list[BatchAck] = kept_list()
+    broker_name: str | None = None
+
+
 class LockedBody(JsonBody, kw_only=True):
     """The queues that were locked (answer to 41)."""
 

@@ -19,9 +19,9 @@ class BodyError(WireError):
     """A body is not of the type its request code requires."""
 
 
-def kept(value: Value) -> Value:
+def kept(value: Value, name: str | None = None) -> Value:
     """Declare a default that is written anyway: Java omits nulls, never zeros or false."""
-    return msgspec.field(default_factory=lambda: value)
+    return msgspec.field(default_factory=lambda: value, name=name)
 
 
 def kept_list() -> list[Any]:

@@ -26,10 +26,15 @@ from eruca._wire.headers.admin import (
     WhiteAddressesHeader,
 )
 from eruca._wire.headers.consume import (
+    AckMessageHeader,
+    ChangeInvisibleTimeAnswerHeader,
+    ChangeInvisibleTimeHeader,
     CommittedOffsetHeader,
     ConsumeDirectlyHeader,
     ConsumerRunningInfoHeader,
     ConsumerStatusHeader,
+    PopMessageAnswerHeader,
+    PopMessageHeader,
     PullMessageAnswerHeader,
     PullMessageHeader,
     QueryConsumerOffsetHeader,
@@ -82,6 +87,7 @@ from eruca._wire.headers.shared import (
 
 __all__ = [
     "AccessKeyHeader",
+    "AckMessageHeader",
     "AclVersionAnswerHeader",
     "AddWritePermAnswerHeader",
     "AnySendHeader",
@@ -90,6 +96,8 @@ __all__ = [
     "BrokerHeader",
     "BrokerNameHeader",
     "BrokerNamed",
+    "ChangeInvisibleTimeAnswerHeader",
+    "ChangeInvisibleTimeHeader",
     "ChangeRoleHeader",
     "CheckTransactionHeader",
     "CloneGroupOffsetHeader",
@@ -114,6 +122,8 @@ __all__ = [
     "MessageIdHeader",
     "NamespaceHeader",
     "OffsetAnswerHeader",
+    "PopMessageAnswerHeader",
+    "PopMessageHeader",
     "ProducerGroupHeader",
     "PullMessageAnswerHeader",
     "PullMessageHeader",

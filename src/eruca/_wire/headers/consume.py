@@ -112,6 +112,65 @@ class UnregisterClientHeader(Header):
     consumer_group: str | None = None
 
 
+class PopMessageHeader(BrokerNamed):
+    """Pop messages of a topic (200050)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32  # -1: of all queues
+    max_message_nums: Int32 = msgspec.field(name="maxMsgNums")
+    invisible_time: Int64
+    poll_time: Int64
+    born_time: Int64
+    init_mode: Int32  # where a new group begins: 0 the oldest message, 1 new ones
+    exp_type: str | None = None  # TAG or SQL92
+    exp: str | None = None
+    order: bool | None = None
+    attempt_id: str | None = None
+
+
+class PopMessageAnswerHeader(Header):
+    """What was popped (answer to 200050); the last three list queues and messages (`_broker.popping.handlers`)."""
+
+    pop_time: Int64
+    invisible_time: Int64
+    revive_queue_id: Int32 = msgspec.field(name="reviveQid")
+    rest_num: Int64
+    start_offset_info: str | None = None
+    message_offset_info: str | None = msgspec.field(default=None, name="msgOffsetInfo")
+    order_count_info: str | None = None
+
+
+class AckMessageHeader(BrokerNamed):
+    """Acknowledge a popped message (200051)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str  # a receipt handle
+    offset: Int64
+
+
+class ChangeInvisibleTimeHeader(BrokerNamed):
+    """Make a popped message visible at another time (200053)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str  # a receipt handle
+    offset: Int64
+    invisible_time: Int64
+    suspend: bool | None = None
+
+
+class ChangeInvisibleTimeAnswerHeader(Header):
+    """What is new in the handle (answer to 200053)."""
+
+    pop_time: Int64
+    invisible_time: Int64
+    revive_queue_id: Int32 = msgspec.field(name="reviveQid")
+
+
 class ResetOffsetHeader(Header):
     """Reset a group to a time: the admin to the broker (222), the broker to its clients (220)."""
 
