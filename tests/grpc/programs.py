@@ -1,6 +1,6 @@
 """Our programs around the official gRPC clients: built once, started once a session, asked by many scenarios at once.
 
-The sources are in `java`, `go`, `python` and `node`. What is built from them, with the client library fetched by name,
+The sources are in `java`, `go`, `python`, `node` and `rust`. What is built from them, with the client library fetched by name,
 lives in the user's cache folder under a name made of what the sources say. All programs take the same lines.
 
 They are started by threads that run cells, whichever test runs meanwhile: what a cell needs is said by its marks only.
@@ -13,7 +13,7 @@ import json
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +77,25 @@ def build_node() -> list[str]:
     return ["node", str(made / "main.js")]
 
 
+def build_rust() -> list[str]:
+    """The Rust client, as its crates are locked."""
+
+    def build(folder: Path) -> None:
+        made, manifest = folder / "target", str(HERE / "rust" / "Cargo.toml")
+        cargo = ["cargo", "build", "--quiet", "--locked", "--manifest-path", manifest, "--target-dir", str(made)]
+        run(cargo, folder)
+        shutil.move(made / "debug" / "eruca-grpc", folder / "grpc")
+        shutil.rmtree(made)
+
+    return [str(build_once(HERE / "rust", "grpc-rust", ["Cargo.*", "src/*.rs"], build) / "grpc")]
+
+
 BUILDERS: dict[str, Callable[[], list[str]]] = {
     "java": build_java,
     "go": build_go,
     "python": build_python,
     "node": build_node,
+    "rust": build_rust,
 }
 
 
@@ -128,8 +142,3 @@ def describe_account(server: Server, **different: str) -> dict[str, str]:
     if server.account is not None:
         fields |= {"accessKey": server.account.access_key, "secretKey": server.account.secret_key}
     return fields | different
-
-
-def list_languages() -> Sequence[str]:
-    """The languages, in the order of the matrix."""
-    return list(BUILDERS)

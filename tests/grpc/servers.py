@@ -198,7 +198,7 @@ class OfficialProxy(JavaProcess):
             *("-pm", "local", "-n", names, "-bc", str(properties), "-pc", str(described)),
             home=home,
             heap="768m",
-            system={"rmq.log.level": "WARN"},
+            system={"rmq.log.level": "WARN", "tls.server.mode": "permissive"},
         )
         # Its own logging would write hundreds of files.
         for name in ("rmq.broker", "rmq.proxy", "rmq.namesrv", "rmq.client"):

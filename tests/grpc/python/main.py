@@ -64,7 +64,7 @@ def describe(message: Any) -> Row:
         "messageId": message.message_id,
         "group": message.message_group or None,
         "attempt": message.delivery_attempt,
-        "deliverAt": message.delivery_timestamp or None,
+        "deliverAt": message.delivery_timestamp * 1000 if message.delivery_timestamp else None,
         "at": int(time.time() * 1000),
     }
 
@@ -102,7 +102,7 @@ def build(told: Row) -> Any:
     if "group" in told:
         message.message_group = told["group"]
     if "deliverAt" in told:
-        message.delivery_timestamp = told["deliverAt"] / 1000
+        message.delivery_timestamp = told["deliverAt"] // 1000
     for key, value in told.get("properties", {}).items():
         message.add_property(key, value)
     return message
