@@ -42,7 +42,9 @@ EXPECTED: dict[str, Facts] = {
 }
 
 _HIDES = "this client says only that it found no route"
-_NODE_BACKOFF = "the Node client 1.0.8 ignores the steps of the back-off (a customized one), and takes one attempt for all"
+_NODE_BACKOFF = (
+    "the Node client 1.0.8 ignores the steps of the back-off (a customized one), and takes one attempt for all"
+)
 # What a client makes of it on any server: the facts that differ, and why.
 PECULIAR: dict[tuple[str, str], tuple[Facts, str]] = {
     ("python", "start"): ({"missing": "no route"}, _HIDES),

@@ -3,7 +3,7 @@
 The sources are in `java`, `go`, `python`, `node` and `rust`. What is built from them, with the client library fetched by name,
 lives in the user's cache folder under a name made of what the sources say. All programs take the same lines.
 
-They are started by threads that run cells, whichever test runs meanwhile: what a cell needs is said by its marks only.
+They are started by threads that run cells, whichever test runs meanwhile: only the marks of a cell say what it needs.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Refused(Exception):
 
 def build_java() -> list[str]:
     """The Java client, as Maven finds it."""
+
     def build(folder: Path) -> None:
         shutil.copyfile(HERE / "java" / "pom.xml", folder / "pom.xml")
         run(["mvn", "-q", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'lib'}"], folder)
@@ -46,6 +47,7 @@ def build_java() -> list[str]:
 
 def build_go() -> list[str]:
     """The Go client, as its module is locked."""
+
     def build(folder: Path) -> None:
         run(["go", "build", "-trimpath", "-buildvcs=false", "-o", str(folder / "grpc"), "."], HERE / "go")
 
@@ -68,6 +70,7 @@ def build_python() -> list[str]:
 
 def build_node() -> list[str]:
     """The Node client, as locked."""
+
     def build(folder: Path) -> None:
         for name in ("package.json", "package-lock.json", "main.js"):
             shutil.copyfile(HERE / "node" / name, folder / name)

@@ -180,7 +180,7 @@ def normal(stage: Stage) -> Facts:
 
 def fifo(stage: Stage) -> Facts:
     """Messages of a group come in the order of their sending."""
-    topic, group, consumer = _send_groups(stage, fail={})
+    topic, _, consumer = _send_groups(stage, fail={})
     rows = stage.wait_for(consumer, lambda rows: len(rows) >= 10, "ten messages")
     order = {key: [row["body"] for row in rows if row["group"] == key] for key in "AB"}
     return {"order": order, "topic": {row["topic"] for row in rows} == {topic}, "attempts": _list_all_attempts(rows)}

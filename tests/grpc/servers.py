@@ -57,7 +57,8 @@ JAVA_SETTINGS: Mapping[str, object] = {
     "diskMaxUsedSpaceRatio": 95,
 }
 _AUTH = "org.apache.rocketmq.auth"
-_LOCAL, _PROXY = f"{_AUTH}.%s.provider.Local%sMetadataProvider", "org.apache.rocketmq.proxy.auth.Proxy%sMetadataProvider"
+_LOCAL = f"{_AUTH}.%s.provider.Local%sMetadataProvider"
+_PROXY = "org.apache.rocketmq.proxy.auth.Proxy%sMetadataProvider"
 
 
 class Server(Protocol):

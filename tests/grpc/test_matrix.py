@@ -1,7 +1,7 @@
-"""Every official client for gRPC with every scenario, on Eruca and on the official proxy: the same outcome in each cell.
+"""Every official client for gRPC with every scenario, on Eruca and on the official proxy: the same outcome in each.
 
-All cells of a run begin together, so that those that wait (for a delay, an invisible time, a check-back) do not wait one
-after the other; each test then takes the facts of its own cell.
+All cells of a run begin together, so that those that wait (for a delay, an invisible time, a check-back) do not wait
+one after the other; each test then takes the facts of its own cell.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ def install_node() -> list[str]:
             shutil.copyfile(HERE / "node" / name, folder / name)
         run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
 
-    return ["node", str(build_once(HERE / "node", "node", ["main.js", "package.json", "package-lock.json"], build) / "main.js")]
+    made = build_once(HERE / "node", "node", ["main.js", "package.json", "package-lock.json"], build)
+    return ["node", str(made / "main.js")]
 
 
 def build_once(sources: Path, name: str, patterns: Sequence[str], build: Callable[[Path], None]) -> Path:

@@ -150,9 +150,7 @@ class Listener(MessageListener):  # type: ignore[misc]
 
 def start_push(name: str, request: Row) -> list[Row]:
     listener = Listener(name, request)
-    consumer = PushConsumer(
-        configure(request), request["group"], listener, read_subscriptions(request), tls_enable=TLS
-    )
+    consumer = PushConsumer(configure(request), request["group"], listener, read_subscriptions(request), tls_enable=TLS)
     consumer.startup()
     started[name] = consumer
     return []
