@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.authority import Authority, Pair
 from tests.figures import note_figures
 from tests.grpc.expected import LACKING, PECULIAR
 from tests.grpc.programs import Program
@@ -29,6 +30,8 @@ class Hall:
         self._kind = kind
         self._folders = folders
         self._stack = stack
+        self._authority = Authority(folders.mktemp("grpc-authority"))
+        self._pair = self._authority.issue("server")
         self._starting = threading.Lock()
         self._servers: dict[bool, Server] = {}
         self._programs: dict[tuple[str, bool], Program] = {}
@@ -38,7 +41,7 @@ class Hall:
         with self._starting:
             if secured not in self._servers:
                 home, account = self._folders.mktemp(f"grpc-{self._kind}"), ADMIN if secured else None
-                self._servers[secured] = self._stack.enter_context(_start_server(self._kind, home, account))
+                self._servers[secured] = self._stack.enter_context(_start_server(self._kind, home, self._pair, account))
             return self._servers[secured]
 
     def find_program(self, client: str, *, tls: bool) -> Program:
@@ -46,7 +49,9 @@ class Hall:
         with self._starting:
             if (client, tls) not in self._programs:
                 home = self._folders.mktemp(f"grpc-{client}")
-                self._programs[client, tls] = self._stack.enter_context(Program(client, home, tls=tls))
+                self._programs[client, tls] = self._stack.enter_context(
+                    Program(client, home, self._authority.ca, tls=tls)
+                )
             return self._programs[client, tls]
 
     def run(self, client: str, scenario: str) -> Facts:
@@ -59,8 +64,10 @@ class Hall:
             stage.close()
 
 
-def _start_server(kind: str, home: Path, account: Account | None) -> ErucaServer | OfficialProxy:
-    return ErucaServer(home, account) if kind == "eruca" else OfficialProxy(prepare_proxy(), home, account)
+def _start_server(kind: str, home: Path, pair: Pair, account: Account | None) -> ErucaServer | OfficialProxy:
+    if kind == "eruca":
+        return ErucaServer(home, pair, account)
+    return OfficialProxy(prepare_proxy(), home, pair, account)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Our programs around the official gRPC clients: built once, started once a session, asked by many scenarios at once.
 
-The sources are in `java`, `go`, `python`, `node` and `rust`. What is built from them, with the client library fetched by name,
-lives in the user's cache folder under a name made of what the sources say. All programs take the same lines.
+The sources are in `java`, `go`, `python`, `node` and `rust`. What is built from them, with the client library fetched
+by name, lives in the user's cache folder under a name made of what the sources say. All programs take the same lines.
 
 They are started by threads that run cells, whichever test runs meanwhile: only the marks of a cell say what it needs.
 """
@@ -108,7 +108,7 @@ BUILDERS: dict[str, Callable[[], list[str]]] = {
 class Program(JavaProcess):
     """A running program; any number of threads may ask it at the same time."""
 
-    def __init__(self, language: str, home: Path, *, tls: bool = False) -> None:
+    def __init__(self, language: str, home: Path, roots: Path, *, tls: bool = False) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.language = language
         command = BUILDERS[language]()
@@ -116,6 +116,8 @@ class Program(JavaProcess):
             command = [command[0], f"-Duser.home={home}", *command[1:]]
         # The Go client reads this when it starts; all others are told.
         settings = [f"HOME={home}", f"user.home={home}", f"rocketmq.client.enableSsl={str(tls).lower()}"]
+        # Java and Go trust any certificate; Python and Node look here, and Rust there.
+        settings += [f"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH={roots}", f"SSL_CERT_FILE={roots}"]
         super().__init__(["env", *settings, *command, *(["tls"] if tls else [])], home / f"{language}.log", talks=True)
         self._ids = itertools.count(1)
         self._writing = threading.Lock()

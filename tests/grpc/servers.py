@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from tests.authority import Pair
 from tests.grpc.remote import Account, Remote
 from tests.interop.javapeer import (
     LOGGING,
@@ -82,11 +83,17 @@ class ErucaServer(JavaProcess):
 
     kind = "eruca"
 
-    def __init__(self, home: Path, account: Account | None = None) -> None:
+    def __init__(self, home: Path, pair: Pair, account: Account | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.account = account
         self._port = find_ports()
-        options: dict[str, object] = {"brokerName": BROKER_NAME, **SETTINGS}
+        options: dict[str, object] = {
+            "brokerName": BROKER_NAME,
+            "tls.test.mode.enable": "false",
+            "tls.server.certPath": pair.certificate,
+            "tls.server.keyPath": pair.key,
+            **SETTINGS,
+        }
         if account is not None:
             options |= {"aclEnable": "true", "aclFile": _write_accounts(home / "plain_acl.yml", account)}
         command = [sys.executable, "-m", "eruca", "up", "-o", "json", "--data", str(home / "data")]
@@ -153,8 +160,9 @@ class OfficialProxy(JavaProcess):
 
     kind = "proxy"
 
-    def __init__(self, peer: Peer, home: Path, account: Account | None = None) -> None:
+    def __init__(self, peer: Peer, home: Path, pair: Pair, account: Account | None = None) -> None:
         self.account = account
+        self._pair = pair
         self._port, self._broker_port = find_ports(), find_broker_port()
         home.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
@@ -188,6 +196,9 @@ class OfficialProxy(JavaProcess):
             "grpcServerPort": self._port,
             "remotingListenPort": find_ports(),
             "localServeAddr": LOOPBACK,
+            "tlsTestModeEnable": False,
+            "tlsCertPath": str(self._pair.certificate),
+            "tlsKeyPath": str(self._pair.key),
             **_describe_accounts(self.account, at_proxy=True),
         }
         properties = home / "broker.properties"

@@ -62,8 +62,10 @@ fn number(told: &Value, field: &str) -> u64 {
     told[field].as_u64().unwrap_or(0)
 }
 
+/// What an error says, without the calls that led to it.
 fn explain(error: impl std::fmt::Debug) -> Problem {
-    format!("{error:?}").into()
+    let text = format!("{error:?}");
+    text.split("Stack backtrace").next().unwrap_or("").into()
 }
 
 fn describe(view: &MessageView) -> Value {
@@ -112,7 +114,8 @@ impl Hall {
         option.set_access_url(text(told, "endpoints"));
         option.set_enable_tls(self.tls);
         option.set_timeout(Duration::from_secs(10));
-        option.set_long_polling_timeout(Duration::from_secs(5));
+        // It is the deadline of a call too, and servers want more than five seconds of it.
+        option.set_long_polling_timeout(Duration::from_secs(10));
         if !text(told, "accessKey").is_empty() {
             option.set_access_key(text(told, "accessKey"));
             option.set_secret_key(text(told, "secretKey"));
