@@ -11,13 +11,14 @@ import hmac
 import json
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tests.patience import PATIENCE_S
 
-UPDATE_TOPIC, GET_MAX_OFFSET, UPDATE_GROUP = 17, 30, 200
+UPDATE_TOPIC, GET_MAX_OFFSET, GET_ROUTE, UPDATE_GROUP = 17, 30, 105, 200
 SUCCESS = 0
 HEADER_LENGTH_MASK = 0xFF_FFFF
 
@@ -36,13 +37,14 @@ class Account:
 
 @dataclass(frozen=True)
 class Remote:
-    """A broker, and the account that its requests are signed with."""
+    """A broker and its name server, and the account that requests are signed with."""
 
     address: str
+    names: str
     account: Account | None = None
 
-    def ask(self, code: int, fields: Mapping[str, Any], body: bytes = b"") -> dict[str, Any]:
-        """Send one request; returns the fields of the answer."""
+    def ask(self, code: int, fields: Mapping[str, Any], body: bytes = b"", address: str = "") -> dict[str, Any]:
+        """Send one request, to the broker unless told otherwise; returns the fields of the answer."""
         texts = {key: str(value) for key, value in fields.items()}
         if self.account is not None:
             texts["AccessKey"] = self.account.access_key
@@ -51,7 +53,7 @@ class Remote:
             texts["Signature"] = base64.b64encode(digest).decode()
         command = {"code": code, "language": "JAVA", "version": 461, "opaque": 1, "flag": 0, "extFields": texts}
         header = json.dumps(command).encode()
-        host, _, port = self.address.rpartition(":")
+        host, _, port = (address or self.address).rpartition(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
             connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
             with connection.makefile("rb") as stream:
@@ -64,7 +66,10 @@ class Remote:
         return dict(answer.get("extFields") or {})
 
     def make_topic(self, name: str, kind: str, queues: int) -> None:
-        """Make a topic for one type of messages: NORMAL, FIFO, DELAY, TRANSACTION or MIXED."""
+        """Make a topic for one type of messages: NORMAL, FIFO, DELAY, TRANSACTION or MIXED.
+
+        It is there when the name server knows it, which may be later than the answer of the broker.
+        """
         fields = {
             "topic": name,
             "defaultTopic": "TBW102",
@@ -77,6 +82,17 @@ class Remote:
             "attributes": f"+message.type={kind}",
         }
         self.ask(UPDATE_TOPIC, fields)
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._has_route(name):
+            assert time.monotonic() < deadline, f"the name server does not know {name}"
+            time.sleep(0.05)
+
+    def _has_route(self, topic: str) -> bool:
+        try:
+            self.ask(GET_ROUTE, {"topic": topic}, address=self.names)
+        except RemoteError:
+            return False
+        return True
 
     def make_group(self, name: str, *, fifo: bool = False, retries: int = 16) -> None:
         """Make a group; its messages are tried once and then `retries` times more."""

@@ -116,7 +116,7 @@ class ErucaServer(JavaProcess):
     @property
     def remote(self) -> Remote:
         """Where topics and groups are made."""
-        return Remote(str(self._told["broker"]), self.account)
+        return Remote(str(self._told["broker"]), str(self._told["nameserver"]), self.account)
 
 
 def _write_accounts(path: Path, account: Account) -> Path:
@@ -167,6 +167,7 @@ class OfficialProxy(JavaProcess):
         home.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             names = stack.enter_context(JavaNameServer(peer, home / "namesrv"))
+            self._names = names.address
             super().__init__(self._write_configuration(peer, home, names.address), home / "proxy.log")
             stack.push(super().__exit__)
             self.wait_for(lambda line: "startup successfully" in line, START_SECONDS_MAX)
@@ -228,7 +229,7 @@ class OfficialProxy(JavaProcess):
     @property
     def remote(self) -> Remote:
         """Where topics and groups are made."""
-        return Remote(f"{LOOPBACK}:{self._broker_port}", self.account)
+        return Remote(f"{LOOPBACK}:{self._broker_port}", self._names, self.account)
 
     def __enter__(self) -> Self:
         return self

@@ -219,8 +219,12 @@ impl Hall {
         let invisible = Duration::from_millis(number(told, "invisibleMs"));
         let most = number(told, "max") as i32;
         let came = reader.consumer.receive_with(&reader.topic, &reader.filter, most, invisible).await;
+        // Its deadline is the time that the server waits for messages, so that it often gets no answer when there are none.
+        let came = came.map_err(explain).or_else(|error| {
+            if error.to_string().contains("Timeout expired") { Ok(vec![]) } else { Err(error) }
+        });
         let mut rows = vec![];
-        for view in came.map_err(explain)? {
+        for view in came? {
             let mut row = describe(&view);
             let mut received = self.received.lock().unwrap();
             row["key"] = json!(format!("m{}", received.len()));
