@@ -11,20 +11,37 @@ import hmac
 import json
 import socket
 import struct
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.patience import PATIENCE_S
 
 UPDATE_TOPIC, GET_MAX_OFFSET, GET_ROUTE, UPDATE_GROUP = 17, 30, 105, 200
 SUCCESS = 0
+# Longer than any back-off here; all cells of a run share one machine.
+ARRIVE_SECONDS_MAX = 150
 HEADER_LENGTH_MASK = 0xFF_FFFF
 
 
 class RemoteError(Exception):
     """A request was refused."""
+
+
+_Answer = TypeVar("_Answer")
+_PAUSE = threading.Event()
+_PAUSE_S = 0.1
+
+
+def poll(ask: Callable[[], _Answer], is_wanted: Callable[[_Answer], bool], what: str) -> _Answer:
+    """Ask again and again until the answer is the wanted one; returns it."""
+    deadline = time.monotonic() + ARRIVE_SECONDS_MAX
+    while not is_wanted(answer := ask()):
+        assert time.monotonic() < deadline, f"not after {ARRIVE_SECONDS_MAX} s: {what}; the last answer was {answer!r}"
+        _PAUSE.wait(_PAUSE_S)
+    return answer
 
 
 @dataclass(frozen=True)
@@ -82,10 +99,7 @@ class Remote:
             "attributes": f"+message.type={kind}",
         }
         self.ask(UPDATE_TOPIC, fields)
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._has_route(name):
-            assert time.monotonic() < deadline, f"the name server does not know {name}"
-            time.sleep(0.05)
+        poll(lambda: self._has_route(name), bool, f"the name server knows {name}")
 
     def _has_route(self, topic: str) -> bool:
         try:

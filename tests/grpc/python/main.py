@@ -144,7 +144,7 @@ class Listener(MessageListener):  # type: ignore[misc]
             self._inbox.append(row)
             left = self._failures.get(row["body"], 0)
             self._failures[row["body"]] = left - 1
-        time.sleep(self._busy_s)
+        threading.Event().wait(self._busy_s)
         return ConsumeResult.FAILURE if left > 0 else ConsumeResult.SUCCESS
 
 
