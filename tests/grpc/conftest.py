@@ -33,7 +33,7 @@ class Hall:
         self._authority = Authority(folders.mktemp("grpc-authority"))
         self._pair = self._authority.issue("server")
         self._starting = threading.Lock()
-        self._servers: dict[bool, Server] = {}
+        self._servers: dict[bool, ErucaServer | OfficialProxy] = {}
         self._programs: dict[tuple[str, bool], Program] = {}
 
     def find_server(self, *, secured: bool) -> Server:
@@ -41,7 +41,9 @@ class Hall:
         with self._starting:
             if secured not in self._servers:
                 home, account = self._folders.mktemp(f"grpc-{self._kind}"), ADMIN if secured else None
-                self._servers[secured] = self._stack.enter_context(_start_server(self._kind, home, self._pair, account))
+                server = _start_server(self._kind, home, self._pair, account)
+                self._stack.enter_context(server)
+                self._servers[secured] = server
             return self._servers[secured]
 
     def find_program(self, client: str, *, tls: bool) -> Program:

@@ -108,13 +108,13 @@ class Stage:
         for row in rows:
             self.program.ask("ack", consumer, key=row["key"])
 
-    def list(self, client: str) -> list[Row]:
+    def read_inbox(self, client: str) -> list[Row]:
         """What a push consumer was called with, or what a producer was asked about."""
         return self.program.ask("list", client)
 
     def wait_for(self, client: str, wanted: Callable[[list[Row]], bool], what: str) -> list[Row]:
         """Wait until what has come is as wanted."""
-        return poll(lambda: self.list(client), wanted, what)
+        return poll(lambda: self.read_inbox(client), wanted, what)
 
 
 def list_bodies(rows: Sequence[Row]) -> list[str]:
@@ -186,7 +186,7 @@ def fifo_failure(stage: Stage) -> Facts:
     _, group, consumer = _send_groups(stage, fail={"A1": 1})
     dead = f"%DLQ%{group}"
     stage.wait_for(consumer, lambda rows: len(rows) >= 10 + (not stage.server.remote.count(dead)), "all messages")
-    rows = stage.list(consumer)
+    rows = stage.read_inbox(consumer)
     return {"order": [row["body"] for row in rows if row["group"] == "A"], "dead": stage.server.remote.count(dead)}
 
 
@@ -262,8 +262,8 @@ def check_back(stage: Stage) -> Facts:
     stage.wait_for(refuser, bool, "the question about the other message")
     return {
         "came": list_bodies(rows),
-        "asked": sorted({row["body"] for row in stage.list(producer)}),
-        "asked the other": sorted({row["body"] for row in stage.list(refuser)}),
+        "asked": sorted({row["body"] for row in stage.read_inbox(producer)}),
+        "asked the other": sorted({row["body"] for row in stage.read_inbox(refuser)}),
         "of the other": [stage.server.remote.count(other, queue) for queue in range(2)],
     }
 
@@ -305,7 +305,7 @@ def dead_letter(stage: Stage) -> Facts:
     consumer, producer = stage.start_push(group, topic, fail={"bad": 100}), stage.start_producer(topic)
     stage.send(producer, *make_messages(topic, "bad", "good"))
     count = poll(lambda: stage.server.remote.count(f"%DLQ%{group}"), bool, "a dead letter")
-    rows = stage.list(consumer)
+    rows = stage.read_inbox(consumer)
     return {"bad": list_attempts(rows, "bad"), "good": list_attempts(rows, "good"), "dead": count}
 
 
@@ -321,7 +321,7 @@ def members(stage: Stage) -> Facts:
         for body in bodies:
             stage.send(producer, *make_messages(topic, body))
         _wait_for_all(stage, [first, second], sent)
-        if stage.list(first) and stage.list(second):
+        if stage.read_inbox(first) and stage.read_inbox(second):
             break
         assert time.monotonic() < deadline, "one member got nothing"
     stage.stop(first)
@@ -338,7 +338,7 @@ def members(stage: Stage) -> Facts:
 
 def _wait_for_all(stage: Stage, consumers: Sequence[str], bodies: set[str]) -> None:
     def list_missing() -> set[str]:
-        return bodies - {row["body"] for consumer in consumers for row in stage.list(consumer)}
+        return bodies - {row["body"] for consumer in consumers for row in stage.read_inbox(consumer)}
 
     poll(list_missing, lambda missing: not missing, "all messages")
 
@@ -439,10 +439,8 @@ def secret(stage: Stage) -> Facts:
     return {"came": list_bodies(rows), "wrong": refused}
 
 
-SCENARIOS: dict[str, Callable[[Stage], Facts]] = {
-    scenario.__name__: scenario
-    for scenario in (
-        *(start, normal, fifo, fifo_failure, delay, recall, transaction, check_back, push, push_failure, dead_letter),
-        *(members, renewal, simple_ack, simple_change, tags, sql, secret),
-    )
-} | {"tls": normal}
+_ALL: Sequence[Callable[[Stage], Facts]] = (
+    *(start, normal, fifo, fifo_failure, delay, recall, transaction, check_back, push, push_failure, dead_letter),
+    *(members, renewal, simple_ack, simple_change, tags, sql, secret),
+)
+SCENARIOS: dict[str, Callable[[Stage], Facts]] = {each.__name__: each for each in _ALL} | {"tls": normal}

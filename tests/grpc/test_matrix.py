@@ -21,7 +21,7 @@ TOOLS = {"java": ["java"], "go": ["go"], "node": ["node"], "python": [], "rust":
 
 
 def _list_cells() -> list[object]:
-    cells = []
+    cells: list[object] = []
     for server in SERVERS:
         for client in BUILDERS:
             for scenario in SCENARIOS:
