@@ -202,13 +202,14 @@ test-plain: $(READY) ## the suites that touch a kernel, with kernels that are no
 	@$(PYTEST) -q -n $(WORKERS) $(PLAIN_SUITES) $(ARGS)
 
 # One rule for every suite: `make test-X` runs tests/X whole, and says so when there is no such suite yet.
-SUITES := unit integration golden interop clients delivery replication spark admin console security monitoring shipping
+SUITES := unit integration golden interop grpc clients delivery replication spark admin console security monitoring shipping
 
 .PHONY: $(addprefix test-,$(SUITES))
 test-unit: ## tests/unit: one room at a time, and the properties that hold for all inputs
 test-integration: ## tests/integration: brokers and name servers that are started, a room at a time
 test-golden: ## tests/golden: bytes captured from the Java broker and client
 test-interop: ## tests/interop: Java, Go and Node clients, stores; ours and Java's side by side (Java 17, Maven, Go, Node)
+test-grpc: ## tests/grpc: the official clients for gRPC on Eruca and on the official proxy (Java 17, Maven, Go, Node; Rust if it is there)
 test-clients: ## tests/clients: our clients against our broker and Java's, beside Java members (Java 17, Maven)
 test-delivery: ## tests/delivery: what was acknowledged is delivered
 test-replication: ## tests/replication: master and slave, ours and Java's, kills, network faults, etcd (Java 17, Maven, etcd)
@@ -219,7 +220,7 @@ test-security: ## tests/security: hostile peers, rights, defaults
 test-monitoring: ## tests/monitoring: a real Prometheus, every query of the dashboards and alert rules (Prometheus, etcd)
 test-shipping: ## tests/shipping: the wheels in empty environments, the image, the chart, the units, the site, the tutorial
 
-test-interop: setup-java setup-clients
+test-interop test-grpc: setup-java setup-clients
 test-clients test-delivery test-spark test-replication test-admin test-console: setup-java
 test-replication test-monitoring: setup-etcd
 test-monitoring: setup-prometheus

@@ -14,6 +14,8 @@ from tests.workers import OWN_SPARK, find_group, rank
         ("tests/unit/wire/test_frame.py::test_a[java-1]", "tests/unit/wire/test_frame.py"),
         ("tests/test_tidy.py::test_no_dead_modules", "tests/test_tidy.py"),
         ("tests/clients/test_behaviour.py::test_behaviour[java-send-a_batch]", "clients/on java"),
+        ("tests/grpc/test_matrix.py::test_cell[proxy-java-push]", "grpc/on proxy"),
+        ("tests/grpc/test_matrix.py::test_cell[eruca-java-push]", "grpc/on eruca"),
         ("tests/delivery/test_java_on_eruca.py::test_java_clients[order-eruca]", "delivery/on eruca"),
         ("tests/clients/test_history.py::test_a_loss_is_found", "tests/clients/test_history.py"),
         ("tests/spark/test_stream.py::test_a[eruca]", "spark/one session"),

@@ -34,6 +34,8 @@ TOOLS = {
     "jre": Tool("Java 17", {"java": "openjdk-17-jre-headless"}, oldest=17),
     "go": Tool("Go", {"go": "golang-go"}),
     "node": Tool("Node and npm", {"node": "nodejs", "npm": "npm"}),
+    # Older ones than the crates ask for are not recognised; Debian's may be one.
+    "rust": Tool("Rust", {"cargo": "cargo"}),
     "chromium": Tool("Chromium", {"chromium": "chromium"}),
     # Pictures of pages look the same on each machine, and Chinese is not boxes.
     "fonts": Tool(

@@ -11,10 +11,11 @@ from typing import Any
 from xdist.scheduler import LoadScopeScheduling
 
 # Suites whose groups take minutes, the longest first; all others come after them.
-LONG = ("spark", "clients", "delivery", "interop", "replication", "admin", "console")
+LONG = ("spark", "clients", "delivery", "interop", "grpc", "replication", "admin", "console")
 # Suites whose tests run against a system that is started once for each of these values of a parameter.
-ON_SYSTEMS = ("clients", "delivery", "interop", "admin", "console")
-SYSTEMS = ("eruca", "java")
+ON_SYSTEMS = ("clients", "delivery", "interop", "grpc", "admin", "console")
+# In this order: of the suite `grpc`, `java` is a client too.
+SYSTEMS = ("eruca", "proxy", "java")
 # Of the suite `spark`, those that start Spark themselves, in a process of their own.
 OWN_SPARK = ("test_archive_delta", "test_bench", "test_demo", "test_examples", "test_standalone", "test_stream_connect")
 

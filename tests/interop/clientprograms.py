@@ -40,9 +40,9 @@ def build_go() -> list[str]:
     expect_need("go")
 
     def build(folder: Path) -> None:
-        _run(["go", "build", "-trimpath", "-buildvcs=false", "-o", str(folder / "interop"), "."], HERE / "go")
+        run(["go", "build", "-trimpath", "-buildvcs=false", "-o", str(folder / "interop"), "."], HERE / "go")
 
-    return [str(_build_once("go", ["*.go", "go.mod", "go.sum"], build) / "interop")]
+    return [str(build_once(HERE / "go", "go", ["*.go", "go.mod", "go.sum"], build) / "interop")]
 
 
 def install_node() -> list[str]:
@@ -52,19 +52,21 @@ def install_node() -> list[str]:
     def build(folder: Path) -> None:
         for name in ("package.json", "package-lock.json", "main.js"):
             shutil.copyfile(HERE / "node" / name, folder / name)
-        _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+        run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
 
-    return ["node", str(_build_once("node", ["main.js", "package.json", "package-lock.json"], build) / "main.js")]
+    made = build_once(HERE / "node", "node", ["main.js", "package.json", "package-lock.json"], build)
+    return ["node", str(made / "main.js")]
 
 
-def _build_once(language: str, patterns: Sequence[str], build: Callable[[Path], None]) -> Path:
+def build_once(sources: Path, name: str, patterns: Sequence[str], build: Callable[[Path], None]) -> Path:
+    """A folder that `build` filled, now or in an earlier run from the same sources."""
     digest = hashlib.sha256()
-    for source in sorted(path for pattern in patterns for path in (HERE / language).glob(pattern)):
+    for source in sorted(path for pattern in patterns for path in sources.glob(pattern)):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "eruca-interop"
     cache.mkdir(parents=True, exist_ok=True)
-    made = cache / f"{language}-{digest.hexdigest()[:16]}"
-    with _locked(cache / f".{language}-lock"):
+    made = cache / f"{name}-{digest.hexdigest()[:16]}"
+    with _locked(cache / f".{name}-lock"):
         if not made.is_dir():
             with tempfile.TemporaryDirectory(dir=cache) as staging:
                 folder = Path(staging) / "made"
@@ -82,7 +84,8 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _run(command: list[str], folder: Path) -> None:
+def run(command: list[str], folder: Path) -> None:
+    """Run a command that builds something; what it prints is shown when it fails."""
     try:
         done = subprocess.run(  # noqa: PLW1510
             command,
