@@ -209,7 +209,7 @@ test-unit: ## tests/unit: one room at a time, and the properties that hold for a
 test-integration: ## tests/integration: brokers and name servers that are started, a room at a time
 test-golden: ## tests/golden: bytes captured from the Java broker and client
 test-interop: ## tests/interop: Java, Go and Node clients, stores; ours and Java's side by side (Java 17, Maven, Go, Node)
-test-grpc: ## tests/grpc: the official clients for gRPC on Eruca and on the official proxy (Java 17, Maven, Go, Node; Rust if it is there)
+test-grpc: ## tests/grpc: the official clients for gRPC on the official proxy (Java 17, Maven, Go, Node; Rust if it is there)
 test-clients: ## tests/clients: our clients against our broker and Java's, beside Java members (Java 17, Maven)
 test-delivery: ## tests/delivery: what was acknowledged is delivered
 test-replication: ## tests/replication: master and slave, ours and Java's, kills, network faults, etcd (Java 17, Maven, etcd)

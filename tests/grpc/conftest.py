@@ -16,7 +16,7 @@ from tests.grpc.expected import LACKING, PECULIAR
 from tests.grpc.programs import Program
 from tests.grpc.remote import Account
 from tests.grpc.scenarios import SCENARIOS, Facts, Stage
-from tests.grpc.servers import ADMIN, ErucaServer, OfficialProxy, Server, prepare_proxy
+from tests.grpc.servers import ADMIN, OfficialProxy, Server, prepare_proxy
 
 # Most of them wait, for a delay or an invisible time.
 AT_A_TIME = 8
@@ -33,7 +33,7 @@ class Hall:
         self._authority = Authority(folders.mktemp("grpc-authority"))
         self._pair = self._authority.issue("server")
         self._starting = threading.Lock()
-        self._servers: dict[bool, ErucaServer | OfficialProxy] = {}
+        self._servers: dict[bool, OfficialProxy] = {}
         self._programs: dict[tuple[str, bool], Program] = {}
 
     def find_server(self, *, secured: bool) -> Server:
@@ -41,7 +41,7 @@ class Hall:
         with self._starting:
             if secured not in self._servers:
                 home, account = self._folders.mktemp(f"grpc-{self._kind}"), ADMIN if secured else None
-                server = _start_server(self._kind, home, self._pair, account)
+                server = _start_server(home, self._pair, account)
                 self._stack.enter_context(server)
                 self._servers[secured] = server
             return self._servers[secured]
@@ -66,9 +66,7 @@ class Hall:
             stage.close()
 
 
-def _start_server(kind: str, home: Path, pair: Pair, account: Account | None) -> ErucaServer | OfficialProxy:
-    if kind == "eruca":
-        return ErucaServer(home, pair, account)
+def _start_server(home: Path, pair: Pair, account: Account | None) -> OfficialProxy:
     return OfficialProxy(prepare_proxy(), home, pair, account)
 
 

@@ -76,22 +76,3 @@ def find_outcome(client: str, scenario: str) -> Facts:
     """What a cell finds, on any server."""
     different, _ = PECULIAR.get((client, scenario), ({}, ""))
     return EXPECTED[scenario] | different
-
-
-# These take a minute or more.
-SLOW = frozenset(["renewal"])
-# `make test` runs these cells of each server.
-SLICE = frozenset(
-    [
-        ("java", "normal"),
-        ("java", "push_failure"),
-        ("java", "check_back"),
-        ("java", "fifo"),
-        ("go", "push"),
-        ("go", "transaction"),
-        ("python", "normal"),
-        ("python", "push"),
-        ("node", "simple_change"),
-        ("node", "tags"),
-    ]
-)

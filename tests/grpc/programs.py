@@ -81,16 +81,16 @@ def build_node() -> list[str]:
 
 
 def build_rust() -> list[str]:
-    """The Rust client, as its crates are locked."""
+    """The Rust client, with the versions of its manifest."""
 
     def build(folder: Path) -> None:
         made, manifest = folder / "target", str(HERE / "rust" / "Cargo.toml")
-        cargo = ["cargo", "build", "--quiet", "--locked", "--manifest-path", manifest, "--target-dir", str(made)]
+        cargo = ["cargo", "build", "--quiet", "--manifest-path", manifest, "--target-dir", str(made)]
         run(cargo, folder)
         shutil.move(made / "debug" / "eruca-grpc", folder / "grpc")
         shutil.rmtree(made)
 
-    return [str(build_once(HERE / "rust", "grpc-rust", ["Cargo.*", "src/*.rs"], build) / "grpc")]
+    return [str(build_once(HERE / "rust", "grpc-rust", ["Cargo.toml", "src/*.rs"], build) / "grpc")]
 
 
 BUILDERS: dict[str, Callable[[], list[str]]] = {

@@ -36,7 +36,7 @@ _PAUSE_S = 0.1
 
 
 def poll(ask: Callable[[], _Answer], is_wanted: Callable[[_Answer], bool], what: str) -> _Answer:
-    """Ask again and again until the answer is the wanted one; returns it."""
+    """Ask repeatedly until the answer is the wanted one; returns it."""
     deadline = time.monotonic() + ARRIVE_SECONDS_MAX
     while not is_wanted(answer := ask()):
         assert time.monotonic() < deadline, f"not after {ARRIVE_SECONDS_MAX} s: {what}; the last answer was {answer!r}"

@@ -11,12 +11,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from tests.authority import Pair
 from tests.grpc.remote import Account, Remote
@@ -76,54 +75,6 @@ class Server(Protocol):
     @property
     def remote(self) -> Remote:
         """Where topics and groups are made."""
-
-
-class ErucaServer(JavaProcess):
-    """Eruca as a newcomer starts it: `eruca up`."""
-
-    kind = "eruca"
-
-    def __init__(self, home: Path, pair: Pair, account: Account | None = None) -> None:
-        home.mkdir(parents=True, exist_ok=True)
-        self.account = account
-        self._port = find_ports()
-        options: dict[str, object] = {
-            "brokerName": BROKER_NAME,
-            "tls.test.mode.enable": "false",
-            "tls.server.certPath": pair.certificate,
-            "tls.server.keyPath": pair.key,
-            **SETTINGS,
-        }
-        if account is not None:
-            options |= {"aclEnable": "true", "aclFile": _write_accounts(home / "plain_acl.yml", account)}
-        command = [sys.executable, "-m", "eruca", "up", "-o", "json", "--data", str(home / "data")]
-        command += ["--nameserver-port", str(find_ports()), "--listen-port", str(find_broker_port())]
-        command += ["--grpc-port", str(self._port), "--metrics-port", "0", "--console-listen-port", "-1"]
-        command += [word for key, value in options.items() for word in ("--option", f"{key}={value}")]
-        super().__init__(command, home / "eruca.log", talks=True)
-        try:
-            line = self.wait_for(lambda text: text.startswith("{"), START_SECONDS_MAX)
-        except PeerError:
-            self.__exit__(None, None, None)
-            raise
-        self._told: dict[str, Any] = json.loads(self.lines[line])
-
-    @property
-    def endpoints(self) -> str:
-        """Where gRPC clients connect."""
-        return f"{LOOPBACK}:{self._port}"
-
-    @property
-    def remote(self) -> Remote:
-        """Where topics and groups are made."""
-        return Remote(str(self._told["broker"]), str(self._told["nameserver"]), self.account)
-
-
-def _write_accounts(path: Path, account: Account) -> Path:
-    text = f"accounts:\n- accessKey: {account.access_key}\n  secretKey: {account.secret_key}\n  admin: true\n"
-    path.write_text(text, encoding="utf-8")
-    path.chmod(0o600)
-    return path
 
 
 # --- the official proxy -----------------------------------------------------------------------------------------

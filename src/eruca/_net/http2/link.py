@@ -187,7 +187,7 @@ class Http2Link(asyncio.Protocol):
         self.abort()
 
     def _on_queued(self, queued: int, added: int) -> None:
-        """So many bytes of messages wait for windows; these were added."""
+        """`queued` bytes of messages wait for windows, and `added` of them are new."""
         self._owner.on_held(self, added)
         if queued > self._owner.unsent_bytes_max:
             self.on_unread(queued)
