@@ -1,20 +1,19 @@
 """`eruca doctor` on a Java cluster: nothing when it is healthy, and each of the faults that clients and operators make.
 
-On Eruca the same cases, and all faults of servers, are in `tests/integration/admin`.
+On Eruca the same cases, and the faults of servers, are in `tests/integration/admin`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
 from eruca.admin import Admin
-from tests.integration.admin.faults import CASES, LIMITS, Stage, Wanted, wait_for, work_well
+from tests.integration.admin.faults import CASES, LIMITS, Stage, wait_for, work_well
 from tests.interop.brokers import PATIENCE, SETTINGS, JavaCluster
-from tests.interop.javapeer import JavaBroker, JavaNameServer, prepare_peer
+from tests.interop.javapeer import prepare_peer
 from tests.needs import starts
 
 
@@ -43,34 +42,3 @@ async def test_a_fault_is_found(name: str, java: JavaCluster) -> None:
     async with Admin(java.name_server) as admin, AsyncExitStack() as stack:
         finding, _ = await wait_for(admin, await CASES[name](Stage(admin, name, stack)))
         assert finding.evidence and finding.what and finding.advice
-
-
-@pytest.mark.needs("java")
-@pytest.mark.whole
-async def test_name_servers_that_disagree_are_found(java: JavaCluster, tmp_path: Path) -> None:
-    """The second one knows no broker, and yet everything else is looked at."""
-    with JavaNameServer(prepare_peer(), tmp_path) as other:
-        async with Admin(f"{other.address};{java.name_server}") as admin:
-            wanted = Wanted("nameservers-disagree", f"name server {other.address}")
-            _, found = await wait_for(admin, wanted)
-            assert found.looked_at["brokers"] == 1 and "not-examined" not in {each.id for each in found.findings}
-
-
-@pytest.mark.needs("java")
-@pytest.mark.whole
-async def test_a_lost_master_is_found(tmp_path: Path) -> None:
-    peer = prepare_peer()
-    with JavaNameServer(peer, tmp_path / "names") as names:
-        homes = {role: tmp_path / role for role in ("ASYNC_MASTER", "SLAVE")}
-
-        def start(role: str) -> JavaBroker:
-            properties = {**PATIENCE, "brokerRole": role, "brokerId": int(role == "SLAVE")}
-            return JavaBroker(
-                peer, names.address, homes[role] / "store", name="pair", home=homes[role], properties=properties
-            )
-
-        with start("ASYNC_MASTER") as master, start("SLAVE"):
-            async with Admin(names.address) as admin:
-                master.__exit__(None, None, None)
-                finding, _ = await wait_for(admin, Wanted("no-master", "broker pair"))
-                assert finding.evidence["members"] == 1
