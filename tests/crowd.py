@@ -18,9 +18,9 @@ _SENDS_AT_ONCE: Final = 50
 SETTINGS: Final = {**CLUSTER_SETTINGS, "brokerChannelExpiredTime": 3_600_000}
 
 
-def write_crowd(home: Path) -> None:
-    """Write the tables of a broker before it starts, with the files that Java's broker writes too."""
-    tables = home / "data" / "store" / "config"
+def write_crowd(home: Path, kind: str = "eruca") -> None:
+    """Write the tables of a broker before it starts, in the files that brokers of both kinds have."""
+    tables = (home / "data" if kind == "eruca" else home) / "store" / "config"
     tables.mkdir(parents=True)
     topics = {
         f"topic-{number:05}": {

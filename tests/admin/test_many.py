@@ -17,7 +17,9 @@ from tests.admin.stage import poll
 from tests.crowd import GROUPS, QUEUES, SETTINGS, TOPICS, send_to_each, write_crowd
 from tests.figures import note_figures
 from tests.integration.cli.upprocess import make_command, make_environment
-from tests.interop.brokers import BROKER_NAME, ErucaCluster
+from tests.interop.brokers import BROKER_NAME, PATIENCE, ErucaCluster, JavaCluster
+from tests.interop.brokers import SETTINGS as CLUSTER_SETTINGS
+from tests.interop.javapeer import prepare_peer
 from tests.patience import Stopwatch
 
 Answer = TypeVar("Answer")
@@ -30,17 +32,25 @@ PROCESS_MEMORY_MAX = 128 * 1024 * 1024
 ANSWERS = 3
 
 
-@pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ErucaCluster]:
-    """A broker whose tables were filled before it started, with the files that Java's broker writes too."""
-    home = tmp_path_factory.mktemp("crowded")
-    write_crowd(home)
-    with ErucaCluster(home, SETTINGS) as cluster:
+@pytest.fixture(
+    scope="module", params=["eruca", pytest.param("java", marks=[pytest.mark.whole, pytest.mark.needs("java")])]
+)
+def crowded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ErucaCluster | JavaCluster]:
+    """A broker whose tables were filled before it started; Java's reads the same files."""
+    home = tmp_path_factory.mktemp(f"crowded-{request.param}")
+    write_crowd(home, request.param)
+    if request.param == "eruca":
+        started: ErucaCluster | JavaCluster = ErucaCluster(home, SETTINGS)
+    else:
+        started = JavaCluster(prepare_peer(), home, {**CLUSTER_SETTINGS, **PATIENCE})
+    with started as cluster:
         asyncio.run(fill(cluster))
         yield cluster
 
 
-async def fill(cluster: ErucaCluster) -> None:
+async def fill(cluster: ErucaCluster | JavaCluster) -> None:
     """Wait until the broker has registered its topics, then send to those that groups read."""
     async with Admin(cluster.name_server) as admin:
         await poll(lambda: _count_topics(admin), lambda count: count >= TOPICS)
@@ -51,9 +61,14 @@ async def _count_topics(admin: Admin) -> int:
     return len(await admin.connection.list_topics())
 
 
-async def _measure(crowded: ErucaCluster, ask: Callable[[], Awaitable[Answer]], what: str) -> Answer:
+def find_pid(cluster: ErucaCluster | JavaCluster) -> int:
+    """The process of the broker."""
+    return cluster.pid if isinstance(cluster, ErucaCluster) else cluster.broker_pid
+
+
+async def _measure(crowded: ErucaCluster | JavaCluster, ask: Callable[[], Awaitable[Answer]], what: str) -> Answer:
     """Ask once, which must be in time, and once more for the memory, which is slower."""
-    watch = await asyncio.to_thread(Stopwatch, os.getpid(), crowded.pid)
+    watch = await asyncio.to_thread(Stopwatch, os.getpid(), find_pid(crowded))
     found = await ask()
     seconds = await asyncio.to_thread(watch.read)
     tracemalloc.start()
@@ -68,7 +83,7 @@ async def _measure(crowded: ErucaCluster, ask: Callable[[], Awaitable[Answer]], 
     return found
 
 
-async def test_lists_of_a_crowded_cluster(crowded: ErucaCluster) -> None:
+async def test_lists_of_a_crowded_cluster(crowded: ErucaCluster | JavaCluster) -> None:
     async with Admin(crowded.name_server) as admin:
         # Until the broker has registered them all.
         await poll(lambda: admin.topics.list(limit=2 * TOPICS), lambda found: len(found.items) >= TOPICS)
@@ -101,7 +116,9 @@ async def test_lists_of_a_crowded_cluster(crowded: ErucaCluster) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_commands_in_a_crowded_cluster(crowded: ErucaCluster, command: list[str], status: int, rows: int) -> None:
+def test_commands_in_a_crowded_cluster(
+    crowded: ErucaCluster | JavaCluster, command: list[str], status: int, rows: int
+) -> None:
     for number in range(ANSWERS):
         seconds, told = run_measured(crowded, *command, status=status)
         assert told.count("\n") >= rows
@@ -110,11 +127,11 @@ def test_commands_in_a_crowded_cluster(crowded: ErucaCluster, command: list[str]
         assert seconds <= SECONDS_MAX
 
 
-def run_measured(crowded: ErucaCluster, *arguments: str, status: int) -> tuple[float, str]:
+def run_measured(crowded: ErucaCluster | JavaCluster, *arguments: str, status: int) -> tuple[float, str]:
     """Run a command as a process with little memory; returns the seconds it took, and what it printed."""
     command = make_command(*arguments, "-n", crowded.name_server)
     with subprocess.Popen(command, env=make_environment(), stdout=subprocess.PIPE, text=True) as run:
-        watch = Stopwatch(run.pid, crowded.pid)
+        watch = Stopwatch(run.pid, find_pid(crowded))
         resource.prlimit(run.pid, resource.RLIMIT_DATA, (PROCESS_MEMORY_MAX, PROCESS_MEMORY_MAX))
         assert run.stdout is not None
         told = run.stdout.read()

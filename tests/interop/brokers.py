@@ -132,6 +132,11 @@ class JavaCluster:
         """Where the broker listens."""
         return self._broker.address
 
+    @property
+    def broker_pid(self) -> int:
+        """The process of the broker."""
+        return self._broker.pid
+
     def __enter__(self) -> Self:
         return self
 
