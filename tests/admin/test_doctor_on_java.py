@@ -5,6 +5,7 @@ On Eruca the same cases, and all faults of servers, are in `tests/integration/ad
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -45,32 +46,42 @@ async def test_a_fault_is_found(name: str, java: JavaCluster) -> None:
         assert finding.evidence and finding.what and finding.advice
 
 
-@pytest.mark.needs("java")
-@pytest.mark.whole
-async def test_name_servers_that_disagree_are_found(java: JavaCluster, tmp_path: Path) -> None:
-    """The second one knows no broker, and yet everything else is looked at."""
-    with JavaNameServer(prepare_peer(), tmp_path) as other:
-        async with Admin(f"{other.address};{java.name_server}") as admin:
-            wanted = Wanted("nameservers-disagree", f"name server {other.address}")
-            _, found = await wait_for(admin, wanted)
-            assert found.looked_at["brokers"] == 1 and "not-examined" not in {each.id for each in found.findings}
+@pytest.fixture
+@starts("java")
+def ignorant(tmp_path: Path) -> Iterator[JavaNameServer]:
+    """A name server that no broker registers with."""
+    with JavaNameServer(prepare_peer(), tmp_path) as it:
+        yield it
 
 
-@pytest.mark.needs("java")
 @pytest.mark.whole
-async def test_a_lost_master_is_found(tmp_path: Path) -> None:
+async def test_name_servers_that_disagree_are_found(java: JavaCluster, ignorant: JavaNameServer) -> None:
+    """One of them knows no broker, and yet everything else is looked at."""
+    async with Admin(f"{ignorant.address};{java.name_server}") as admin:
+        wanted = Wanted("nameservers-disagree", f"name server {ignorant.address}")
+        _, found = await wait_for(admin, wanted)
+        assert found.looked_at["brokers"] == 1 and "not-examined" not in {each.id for each in found.findings}
+
+
+@pytest.fixture
+@starts("java")
+def pair(tmp_path: Path) -> Iterator[tuple[JavaNameServer, JavaBroker]]:
+    """A name server, and a master with a slave."""
     peer = prepare_peer()
     with JavaNameServer(peer, tmp_path / "names") as names:
-        homes = {role: tmp_path / role for role in ("ASYNC_MASTER", "SLAVE")}
 
         def start(role: str) -> JavaBroker:
-            properties = {**PATIENCE, "brokerRole": role, "brokerId": int(role == "SLAVE")}
-            return JavaBroker(
-                peer, names.address, homes[role] / "store", name="pair", home=homes[role], properties=properties
-            )
+            home, properties = tmp_path / role, {**PATIENCE, "brokerRole": role, "brokerId": int(role == "SLAVE")}
+            return JavaBroker(peer, names.address, home / "store", name="pair", home=home, properties=properties)
 
         with start("ASYNC_MASTER") as master, start("SLAVE"):
-            async with Admin(names.address) as admin:
-                master.__exit__(None, None, None)
-                finding, _ = await wait_for(admin, Wanted("no-master", "broker pair"))
-                assert finding.evidence["members"] == 1
+            yield names, master
+
+
+@pytest.mark.whole
+async def test_a_lost_master_is_found(pair: tuple[JavaNameServer, JavaBroker]) -> None:
+    names, master = pair
+    async with Admin(names.address) as admin:
+        await asyncio.to_thread(master.__exit__, None, None, None)
+        finding, _ = await wait_for(admin, Wanted("no-master", "broker pair"))
+        assert finding.evidence["members"] == 1
