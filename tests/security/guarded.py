@@ -187,7 +187,8 @@ class Guarded:
 @asynccontextmanager
 async def run_broker(directory: Path, access: AccessOptions, **options: Any) -> AsyncIterator[Guarded]:
     """A broker with a topic, a group, messages, and a client."""
-    chosen = {"port": find_port(), "filter_servers_max": 1, **options}
+    # There are more codes than requests of which a stranger may be refused within a second.
+    chosen = {"port": find_port(), "filter_servers_max": 1, "refusals_per_second_max": 1_000, **options}
     broker = Broker(BrokerOptions(**chosen), SMALL, directory / "store", access=access)
     await broker.start()
     address = broker.standing.address
