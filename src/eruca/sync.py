@@ -32,7 +32,7 @@ from eruca._client.sync.producer import Producer
 from eruca._client.sync.pullconsumer import PullConsumer
 from eruca._client.sync.pulling import PullResult
 from eruca._client.sync.scheduledpull import ScheduledPull
-from eruca._client.sync.scheduling import PullContext
+from eruca._client.sync.scheduling import PullCallback, PullContext
 from eruca._client.sync.transactions import TransactionalProducer
 from eruca._ground.durations import Duration
 from eruca._net.tls import Tls, TlsChoice
@@ -65,6 +65,7 @@ __all__ = [
     "Outgoing",
     "Parcel",
     "Producer",
+    "PullCallback",
     "PullConsumer",
     "PullContext",
     "PullResult",

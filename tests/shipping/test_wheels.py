@@ -112,7 +112,7 @@ def test_broker_and_client(installed: Installed, nameserver: str) -> None:
     block = read_blocks(README)[0]
     assert "Producer" in block.text and block.printed == ("b'one melon'",)
     assert run_block(installed, block, nameserver) == list(block.printed)
-    said = installed.run("eruca", "tail", "orders", "-n", nameserver).stdout
+    said = installed.run("eruca", "tail", "fruit", "-n", nameserver).stdout
     assert "one melon" in said
 
 

@@ -54,6 +54,12 @@ class Wish:
     places: tuple[tuple[str | None, int], ...] = ()
     key: str | None = None
 
+    @property
+    def searched(self) -> int:
+        """How many of the last messages of each queue are looked at; with tags or a key most may not match."""
+        count = self.count or _LAST_COUNT
+        return count if self.key is None and self.tags == "*" else max(count, _LAST_COUNT)
+
     def has_queue(self, queue: MessageQueue) -> bool:
         """Return whether to show a queue."""
         return not self.places or any(
@@ -246,7 +252,7 @@ class _Tail:
             committed = await consumer.committed(queue)
             offset = low if committed is None else committed
         else:
-            offset = max(low, high - (wish.count or _LAST_COUNT))
+            offset = max(low, high - wish.searched)
         return Reading(queue, max(low, min(offset, high)), high)
 
     # -- stored messages ---------------------------------------------------------------------------------------------
@@ -335,8 +341,7 @@ def explain_nothing(wish: Wish, queues: int) -> str:
     conditions += [] if wish.tags == "*" else [f"with tags {wish.tags}"]
     what = " ".join(["no message", *conditions])
     if wish.start == _LAST:
-        count = wish.count or _LAST_COUNT
-        last = "the last message" if count == 1 else f"the last {count} messages"
+        last = "the last message" if wish.searched == 1 else f"the last {wish.searched} messages"
         where = f"among {last} of {'its queue' if queues == 1 else f'each of {queues} queues'}"
     else:
         where = "from there to the end of its queues"

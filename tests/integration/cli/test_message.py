@@ -206,7 +206,7 @@ def test_tail_takes_queues_offsets_and_keys(messages: Commands) -> None:
     assert len(messages.rows("tail", "tailed", "--key", "k1", "--count", "2")) == 2
     for flag, value in (("--key", "k9"), ("--tags", "paid")):
         nothing = messages.run("tail", "tailed", flag, value, "--count", "1")
-        assert nothing.stdout == "" and f"{value} among the last message of each of 2 queues" in nothing.stderr
+        assert nothing.stdout == "" and f"{value} among the last 10 messages of each of 2 queues" in nothing.stderr
         assert f"`eruca message find tailed {flag} {value}` searches all of it" in nothing.stderr
     assert "has no message from there" in messages.run("tail", "tailed", "--from", "latest").stderr
     assert "it has embedded:0, embedded:1" in messages.run("tail", "tailed", "--queue", "7", code=1).stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from eruca._client.pull.scheduledpull import PullContext as AsyncPullContext
 from eruca._client.pull.scheduledpull import ScheduledPull as AsyncScheduledPull
@@ -30,6 +30,10 @@ class PullContext:
     @next_delay.setter
     def next_delay(self, seconds: float) -> None:
         self._twin.next_delay = seconds
+
+
+#: A function that a ScheduledPull calls for a queue.
+PullCallback: TypeAlias = Callable[[MessageQueue, PullContext], None]
 
 
 class PlainScheduledPull(RunningClient[AsyncScheduledPull]):
