@@ -26,6 +26,7 @@ from tests.clients.stage import (
     send_numbered,
     wait_for_queues,
     wait_until,
+    whole,
 )
 
 EXCLUSIVE = replace(QUICK_REBALANCE, exclusive=True)
@@ -326,6 +327,9 @@ async def case_a_scheduled_call_ends_first(nameserver: str, topic: str, group: s
     assert twice == []
 
 
+# On Java's broker, beside three busy loops, one queue of four ends with the state of its beginning once in eight runs;
+# why is not known yet.
+@whole
 async def case_what_a_listener_keeps_goes_with_the_queue(nameserver: str, topic: str, group: str) -> None:
     """What it is for: a state for each queue, loaded and saved by the listener, is right whoever has the queue."""
     saved: Counter[Queue] = Counter()
