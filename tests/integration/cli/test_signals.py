@@ -67,7 +67,8 @@ def test_who_ignores_sighup_goes_on_ignoring_it(tmp_path: Path) -> None:
 def test_a_fault_below_python_leaves_a_trace(tmp_path: Path) -> None:
     with Up(tmp_path) as up:
         status, said = up.end(signal.SIGBUS)
-    assert status == -signal.SIGBUS
+    # While it lists threads that go on running, Python's own handler may fault once more.
+    assert status in {-signal.SIGBUS, -signal.SIGSEGV}
     assert "Fatal Python error: Bus error" in said
     assert "most recent call first" in said
 
