@@ -252,8 +252,8 @@ class Broker:
         gate = Gate(clock) if options.now.failover else None
         self.acknowledgement = Acknowledgement(options, standing, store, group_commit, stats.put_times, reads, gate)
         self._steady = steady = SteadyTime(clock, store)
-        #: Deliver delayed messages: at any time, and by levels.
         self._cancellations = Cancellations(options, clock)
+        #: Deliver delayed messages: at any time, and by levels.
         self.timing = Timing(options, standing, clock, store, sync, stats, steady, self._cancellations)
         file = self.tables.delay_offsets
         self.schedule = Schedule(options, standing, store, sync, stats, saver, steady, file, self.timing)
